@@ -1,0 +1,79 @@
+# Run `make` to see what there is to run.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+# More arguments for pytest, the demo or the benchmarks: make test ARGS="-k pruning"
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test lint format typecheck bench soak docs clean check-java
+
+help: ## Print this help
+	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS=\"...\"]"
+	@echo
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with everything in it
+
+demo: check-java setup ## Show a partitioned table at work
+	@$(PY) examples/demo.py $(ARGS)
+
+test: check-java setup lint typecheck ## Lint, check types, run every test and every code block of the docs
+	@$(PY) -m pytest -n 2 $(ARGS)
+
+lint: setup ## Check style and format
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+format: setup ## Fix style and format in place
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+typecheck: setup ## Check types in src, strictly
+	@$(PY) -m mypy
+
+bench: setup ## Measure speed and memory against baselines in the same run
+	@$(PY) -m bench $(ARGS)
+
+soak: setup ## Run the long tests under load
+	@$(PY) -m pytest -m soak $(ARGS) || { \
+	  code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No soak test was selected."; }
+
+docs: setup ## Run the code blocks of README.md and docs/
+	@$(PY) -m pytest tests/test_docs.py $(ARGS)
+
+clean: ## Remove caches and build products (.venv stays)
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The stamp is a copy of the pyproject.toml that was installed, so that a file which is only
+# newer, after a checkout for example, installs nothing and needs no network.
+$(STAMP): pyproject.toml
+	@$(PY) -m pip --version >/dev/null 2>&1 || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Python 3.11 or newer is needed and '$(PYTHON)' is not one: name one with 'make setup PYTHON=python3.12'." >&2; exit 1; }; \
+	  $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "'$(PYTHON)' cannot make virtual environments: install what it lacks with '$$([ "$$(id -u)" = 0 ] || echo 'sudo ')apt-get install python3-venv'." >&2; exit 1; }; \
+	  $(PYTHON) -m venv $(VENV); }
+	@cmp -s pyproject.toml $(STAMP) || { \
+	  echo "Installing into $(VENV); the first time takes a few minutes."; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[spark,delta,cli,dev]'; }
+	@cp pyproject.toml $(STAMP)
+
+# Spark starts the Java of JAVA_HOME, or else the one on the PATH; so does this check.
+check-java:
+	@found=$$("$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 \
+	  | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1); \
+	[ "$${found:-0}" -ge 17 ] || { \
+	  place="the PATH"; [ -z "$$JAVA_HOME" ] || place="JAVA_HOME ($$JAVA_HOME)"; \
+	  if [ "$$(uname)" = Darwin ]; then install="brew install --cask temurin@17"; \
+	  else \
+	    for version in 21 17; do \
+	      apt-cache policy openjdk-$$version-jre-headless 2>/dev/null \
+	        | grep -q 'Candidate: [0-9]' && break; done; \
+	    install="$$([ "$$(id -u)" = 0 ] || echo 'sudo ')apt-get install openjdk-$$version-jre-headless"; \
+	  fi; \
+	  echo "Java 17 or newer is needed and $$place has $${found:+only Java }$${found:-none}: install it with '$$install'." >&2; exit 1; }
