@@ -1,0 +1,1 @@
+"""The specification as values: no I/O, no clock, no randomness."""

@@ -1,0 +1,363 @@
+"""DataFusion, used as a calculator: it evaluates terms and custom partition expressions.
+
+A custom expression is SQL over `col0`, `col1`, …. The specification asks six things of one, and
+`check` holds it to them before a table is made with it:
+
+1. deterministic and 2. stateless: no volatile function, aggregate, window or subquery;
+3. resistant to promotion: the same values as int32 and int64 (float and double) give the same;
+4. resistant to removal: only `col0` … `colN` are read, and all of them may be NULL;
+5. safe with NULL: it does not fail on NULL (what it returns is for the expression to say);
+6. consistent with its result type: one type, of which a partition value can be.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.domains import NULL, PER_SECOND, Literal, NullnessDomain, domain_of
+from phalanx.model.predicates import Call, Column, Dialect, Term, columns_of, term_to_sql
+from phalanx.model.spelling import spell_literal
+
+_names = itertools.count()
+
+#: Functions that read nothing volatile but differ between installations or configurations.
+_STATEFUL = {"version"}
+#: Functions of the clock that a filter may use: they are evaluated once, when it is bound.
+CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
+
+
+@cache
+def _context() -> Any:
+    # One partition: with more, DataFusion may hand the rows back in another order.
+    return datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
+
+
+@cache
+def _volatile() -> frozenset[str]:
+    config = datafusion.SessionConfig().with_information_schema(True)
+    rows = datafusion.SessionContext(config).sql(
+        "SELECT DISTINCT routine_name FROM information_schema.routines WHERE NOT is_deterministic"
+    )
+    return frozenset(rows.to_pydict()["routine_name"]) | _STATEFUL
+
+
+class _Frame:
+    """A batch of columns that expressions can be evaluated on; deregistered at the end."""
+
+    def __init__(self, columns: Mapping[str, pa.Array], length: int) -> None:
+        columns = dict(columns) or {"nothing": pa.nulls(length, pa.int8())}
+        self._length = length
+        self._name = f"phalanx_{next(_names)}"
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        self._frame = _context().create_dataframe([[batch]], name=self._name)
+
+    def __enter__(self) -> _Frame:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _context().deregister_table(self._name)
+
+    def parse(self, sql: str) -> Any:
+        return self._frame.parse_sql_expr(sql)
+
+    def type(self, expression: Any) -> pa.DataType:
+        return self._frame.select(expression.alias("r")).schema().field("r").type
+
+    def evaluate(self, expression: Any) -> pa.Array:
+        batches = self._frame.select(expression.alias("r")).collect()
+        chunks = [batch.column(0) for batch in batches]
+        found = pa.concat_arrays(chunks) if chunks else pa.nulls(0, self.type(expression))
+        if len(found) != self._length:
+            raise InvalidInput("an expression must give one value for each row")
+        return found
+
+
+class _DataFusion(Dialect):
+    """Columns by field id, constants with their types."""
+
+    def name(self, column: Column) -> str:
+        return _name(column.field_id)
+
+    def literal(self, literal: Literal) -> str:
+        if literal.kind == "timestamp":
+            zone = 'Some("UTC")' if literal.zoned else "None"
+            count, unit = literal.value, "Nanosecond"
+            if not -(2**63) <= count < 2**63:
+                count, unit = count // 1_000, "Microsecond"
+            return f"arrow_cast({count}, 'Timestamp({unit}, {zone})')"
+        if literal.kind == "date":
+            return f"arrow_cast({literal.value}, 'Date32')"
+        return spell_literal(literal)
+
+
+_DIALECT = _DataFusion()
+
+
+def _name(field_id: int) -> str:
+    return f"c{field_id}".replace("-", "_")
+
+
+def evaluate(term: Term, columns: Mapping[int, pa.Array], length: int) -> pa.Array:
+    """The term's value for each row; `columns` are arrays by field id.
+
+    Raises InvalidInput where DataFusion cannot compute it.
+    """
+    try:
+        with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
+            return plain(frame.evaluate(frame.parse(_DIALECT.term(term))))
+    except Exception as error:
+        raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
+
+
+@lru_cache(maxsize=4096)
+def type_of(term: Term) -> pa.DataType:
+    """The type of a term. Raises InvalidInput where DataFusion finds none."""
+    columns = {_name(c.field_id): pa.nulls(0, c.type) for c in columns_of(term)}
+    try:
+        with _Frame(columns, 0) as frame:
+            return plain_type(frame.type(frame.parse(_DIALECT.term(term))))
+    except Exception as error:
+        raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
+
+
+def fold(term: Term) -> Literal:
+    """The literal that a term without columns comes to."""
+    return literal_of(evaluate(term, {}, 1)[0])
+
+
+def freeze(term: Term) -> Term:
+    """The term with the clock read: every `now()` in it becomes one and the same instant."""
+    moments: dict[str, Literal] = {}
+
+    def frozen(term: Term) -> Term:
+        if not isinstance(term, Call):
+            return term
+        if term.function in CLOCK:
+            name = {"current_timestamp": "now", "today": "current_date"}.get(
+                term.function, term.function
+            )
+            if name not in moments:
+                moments[name] = fold(Call(name, term.args))
+            return moments[name]
+        return Call(term.function, tuple(frozen(arg) for arg in term.args))
+
+    return frozen(term)
+
+
+def refuse_volatile(term: Term) -> None:
+    """Raise InvalidInput where a filter would give another answer for the same row."""
+    if isinstance(term, Call):
+        if term.function in _volatile() and term.function not in CLOCK:
+            raise InvalidInput(f"{term.function}() is volatile and cannot be used in a filter")
+        for arg in term.args:
+            refuse_volatile(arg)
+
+
+def literal_of(scalar: pa.Scalar) -> Literal:
+    """An Arrow scalar as a literal."""
+    if not scalar.is_valid:
+        return NULL
+    type, t = scalar.type, pa.types
+    if t.is_boolean(type):
+        return Literal("boolean", scalar.as_py())
+    if t.is_integer(type) or t.is_floating(type) or t.is_decimal(type):
+        value = scalar.as_py()
+        if isinstance(value, float) and value - value != 0:
+            return Literal("string", str(value))
+        return Literal("number", value)
+    if t.is_date32(type):
+        return Literal("date", scalar.value)
+    if t.is_date64(type):
+        return Literal("date", scalar.value // 86_400_000)
+    if t.is_timestamp(type):
+        nanos = scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit])
+        return Literal("timestamp", nanos, zoned=type.tz is not None)
+    if t.is_time(type):
+        return Literal("time", scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit]))
+    value = scalar.as_py()
+    if isinstance(value, str):
+        return Literal("string", value)
+    if isinstance(value, bytes):
+        return Literal("binary", value)
+    raise InvalidInput(f"a constant of type {type} cannot be used in a filter")
+
+
+# Custom partition expressions ----------------------------------------------------------------
+
+
+def evaluate_custom(sql: str, arrays: Sequence[pa.Array]) -> pa.Array:
+    """A custom expression over `col0`, `col1`, …."""
+    columns = {f"col{i}": array for i, array in enumerate(arrays)}
+    try:
+        with _Frame(columns, len(arrays[0])) as frame:
+            return plain(frame.evaluate(frame.parse(sql)))
+    except Exception as error:
+        raise InvalidInput(f"cannot evaluate the expression {sql!r}: {_reason(error)}") from None
+
+
+@lru_cache(maxsize=1024)
+def type_of_custom(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """The type of a custom expression, which is not checked otherwise."""
+    try:
+        with _Frame({f"col{i}": pa.nulls(0, type) for i, type in enumerate(types)}, 0) as frame:
+            return plain_type(frame.type(frame.parse(sql)))
+    except Exception as error:
+        raise InvalidInput(f"the expression {sql!r} cannot be used: {_reason(error)}") from None
+
+
+@lru_cache(maxsize=1024)
+def check(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
+    """Hold a custom expression to the specification's six requirements.
+
+    Returns its result type. Raises InvalidInput with the requirement that it breaks.
+    """
+    nulls = [pa.nulls(1, type) for type in types]
+    try:
+        with _Frame({f"col{i}": array for i, array in enumerate(nulls)}, 1) as frame:
+            expression = frame.parse(sql)
+            _refuse_forbidden(sql, expression)
+            result = plain_type(frame.type(expression))
+            frame.evaluate(expression)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise InvalidInput(f"the expression {sql!r} cannot be used: {_reason(error)}") from None
+    if isinstance(domain_of(result), NullnessDomain):
+        raise InvalidInput(f"the expression {sql!r} gives {result}, no type of a partition value")
+    _check_promotion(sql, types)
+    return result
+
+
+def _refuse_forbidden(sql: str, expression: Any) -> None:
+    variant = expression.variant_name()
+    for word in ("Aggregate", "Window", "Subquery", "Exists", "GroupingSet", "Unnest", "Wildcard"):
+        if word in variant:
+            raise InvalidInput(
+                f"the expression {sql!r} cannot be used: a partition expression looks at one row, "
+                f"so it has no aggregate, window or subquery"
+            )
+    if variant == "ScalarFunction":
+        function = expression.canonical_name().partition("(")[0]
+        if function in _volatile():
+            raise InvalidInput(
+                f"the expression {sql!r} cannot be used: {function}() is volatile, and a row must "
+                f"always come to the same partition"
+            )
+    if variant in ("Column", "Literal"):
+        return
+    for operand in expression.rex_call_operands():
+        _refuse_forbidden(sql, operand)
+
+
+def _promotions(type: pa.DataType) -> list[pa.DataType]:
+    """Types with which a column of this type must give the same partition values."""
+    if pa.types.is_integer(type):
+        return [pa.int32(), pa.int64()]
+    if type in (pa.float32(), pa.float64()):
+        return [pa.float32(), pa.float64()]
+    return []
+
+
+def _check_promotion(sql: str, types: Sequence[pa.DataType]) -> None:
+    """Compare what an expression makes of the same values in a narrow and in a wide type."""
+    for index, type in enumerate(types):
+        for other in _promotions(type):
+            if other == type:
+                continue
+            narrow, wide = sorted((type, other), key=lambda t: t.bit_width)
+            samples = _samples(narrow)
+            arrays = [_cycle(_samples(t), len(samples)) for t in types]
+            arrays[index] = samples
+            before = _outcomes(sql, arrays)
+            try:
+                arrays[index] = samples.cast(wide)
+            except pa.ArrowInvalid:
+                continue  # Unsigned values that do not fit: no promotion.
+            after = _outcomes(sql, arrays)
+            if any(_differ(before[row], after[row]) for row in before.keys() & after.keys()):
+                raise InvalidInput(
+                    f"the expression {sql!r} cannot be used: it gives another value when "
+                    f"col{index} is promoted from {narrow} to {wide}"
+                )
+
+
+def _outcomes(sql: str, arrays: Sequence[pa.Array]) -> dict[int, Any]:
+    """The value of each row that can be evaluated: another could never be written either."""
+    try:
+        return dict(enumerate(evaluate_custom(sql, arrays).to_pylist()))
+    except InvalidInput:
+        found: dict[int, Any] = {}
+        for row in range(len(arrays[0])):
+            with suppress(InvalidInput):
+                one = evaluate_custom(sql, [array.slice(row, 1) for array in arrays])
+                found[row] = one[0].as_py()
+        return found
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return bool(a != b and (a == a or b == b))
+
+
+def _samples(type: pa.DataType) -> pa.Array:
+    """A few values of a type, NULL among them, to try an expression on."""
+    t = pa.types
+    if t.is_integer(type):
+        top = 2 ** (type.bit_width - (1 if t.is_signed_integer(type) else 0)) - 1
+        signed = [-top - 1, -19, -10, -1] if t.is_signed_integer(type) else []
+        return pa.array([None, 0, 1, 5, 10, 19, top, *signed], type)
+    if t.is_floating(type):
+        return pa.array([None, 0.0, 1.5, -1.5, 1e6], pa.float64()).cast(type)
+    if t.is_boolean(type):
+        return pa.array([None, True, False])
+    if t.is_timestamp(type) or t.is_date(type):
+        days = pa.array([None, 0, 20_000, -20_000], pa.int32()).view(pa.date32())
+        return days.cast(type)
+    if t.is_time(type):
+        return pa.array([None, 0, 3_600], pa.int32()).cast(pa.time32("s")).cast(type)
+    if t.is_decimal(type):
+        return pa.array([None, 0, 1, -1], pa.int8()).cast(type, safe=False)
+    domain = domain_of(type)
+    if isinstance(domain, NullnessDomain):
+        return pa.nulls(2, type)
+    if t.is_fixed_size_binary(type):
+        return pa.array([None, b"\x01" * type.byte_width], type)
+    text = [None, "", "a", "5", "2025-12-31", "Ünïcode"]
+    return pa.array(text, pa.string()).cast(type)
+
+
+def _cycle(array: pa.Array, length: int) -> pa.Array:
+    return array.take(pa.array([i % len(array) for i in range(length)], pa.int32()))
+
+
+def plain_type(type: pa.DataType) -> pa.DataType:
+    """A type as it is stored: DataFusion's string views are strings."""
+    if pa.types.is_string_view(type):
+        return pa.string()
+    if pa.types.is_binary_view(type):
+        return pa.binary()
+    return type.value_type if pa.types.is_dictionary(type) else type
+
+
+def plain(array: pa.Array) -> pa.Array:
+    stored = plain_type(array.type)
+    return array if stored == array.type else array.cast(stored)
+
+
+def _reason(error: Exception) -> str:
+    """DataFusion's reason in one line, without its internal table names."""
+    text = str(error).split("\n")[0]
+    for prefix in ("DataFusion error: ", "Schema error: ", "Error during planning: "):
+        text = text.removeprefix(prefix)
+    if found := re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text):
+        text = found[1]
+    text = text.split(" Did you mean ")[0].split(" Valid fields are ")[0]
+    return text[:300]

@@ -1,0 +1,364 @@
+"""SQL text to terms: the WHERE language of `scan`, `count`, `delete` and the rest.
+
+It is the part of SQL that Lance can filter by: comparisons, `<=>`, BETWEEN, [NOT] IN,
+IS [NOT] NULL / TRUE / FALSE / DISTINCT FROM, [NOT] LIKE, AND / OR / NOT, arithmetic, `||`, CAST,
+EXTRACT and any DataFusion function. Numbers keep every digit and dates keep their zone until a
+column's type says what they mean. Names may be quoted with " or `.
+"""
+
+from __future__ import annotations
+
+import re
+
+from phalanx.errors import InvalidInput
+from phalanx.model.domains import (
+    FALSE,
+    NULL,
+    TRUE,
+    Literal,
+    parse_date,
+    parse_number,
+    parse_time,
+    parse_timestamp,
+)
+from phalanx.model.predicates import RESERVED, Call, Name, Term
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z_]))
+    | (?P<binary>[xX]'[^']*')
+    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<op><=>|<>|!=|<=|>=|==|\|\||[-+*/%=<>(),.])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+#: Functions people write for `date_part`, as Spark and others spell them.
+_DATE_PARTS = ("year", "month", "day", "hour")
+#: Functions that SQL writes without parentheses.
+_BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
+
+
+def parse(text: str) -> Term:
+    """The term that `text` spells.
+
+    Raises InvalidInput with the place where it stops making sense.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"a filter is SQL text, not {type(text).__name__}")
+    try:
+        return _Parser(text).whole()
+    except RecursionError:
+        raise InvalidInput("cannot parse the filter: it is nested too deeply") from None
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(_tokens(text))
+        self.position = 0
+
+    # Reading tokens
+
+    def fail(self, expected: str) -> InvalidInput:
+        kind, shown, at = self.tokens[self.position]
+        found = "the end" if kind == "end" else f"{shown!r} at position {at + 1}"
+        return InvalidInput(
+            f"cannot parse the filter {self.text!r}: expected {expected}, found {found}"
+        )
+
+    def peek(self, *words: str) -> bool:
+        kind, value, _ = self.tokens[self.position]
+        return kind in ("word", "op") and value.upper() in words
+
+    def take(self, *words: str) -> str | None:
+        if self.peek(*words):
+            value = self.tokens[self.position][1]
+            self.position += 1
+            return value.upper()
+        return None
+
+    def expect(self, word: str) -> None:
+        if not self.take(word):
+            raise self.fail(word)
+
+    def string(self) -> str:
+        kind, value, _ = self.tokens[self.position]
+        if kind != "string":
+            raise self.fail("a quoted string")
+        self.position += 1
+        return value
+
+    # Grammar, loosest binding first
+
+    def whole(self) -> Term:
+        term = self.disjunction()
+        if self.tokens[self.position][0] != "end":
+            raise self.fail("the end or an operator")
+        return term
+
+    def disjunction(self) -> Term:
+        terms = [self.conjunction()]
+        while self.take("OR"):
+            terms.append(self.conjunction())
+        return terms[0] if len(terms) == 1 else Call("or", tuple(terms))
+
+    def conjunction(self) -> Term:
+        terms = [self.negation()]
+        while self.take("AND"):
+            terms.append(self.negation())
+        return terms[0] if len(terms) == 1 else Call("and", tuple(terms))
+
+    def negation(self) -> Term:
+        if self.take("NOT"):
+            return Call("not", (self.negation(),))
+        return self.comparison()
+
+    def comparison(self) -> Term:
+        left = self.sum()
+        while True:
+            if op := self.take("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"):
+                op = {"==": "=", "!=": "<>"}.get(op, op)
+                left = Call(op, (left, self.sum()))
+            elif self.take("IS"):
+                left = self.is_what(left)
+            elif self.peek("NOT", "IN", "LIKE", "ILIKE", "BETWEEN"):
+                negated = bool(self.take("NOT"))
+                found = self.postfix(left)
+                left = Call("not", (found,)) if negated else found
+            else:
+                return left
+
+    def is_what(self, left: Term) -> Term:
+        negated = bool(self.take("NOT"))
+        if self.take("NULL", "UNKNOWN"):
+            found = Call("is_null", (left,))
+        elif self.take("TRUE"):
+            found = Call("is_true", (left,))
+        elif self.take("FALSE"):
+            found = Call("is_false", (left,))
+        elif self.take("DISTINCT"):
+            self.expect("FROM")
+            found = Call("<=>", (left, self.sum()))
+            negated = not negated
+        else:
+            raise self.fail("NULL, TRUE, FALSE or DISTINCT FROM")
+        return Call("not", (found,)) if negated else found
+
+    def postfix(self, left: Term) -> Term:
+        if self.take("IN"):
+            self.expect("(")
+            items = [self.disjunction()]
+            while self.take(","):
+                items.append(self.disjunction())
+            self.expect(")")
+            return Call("in", (left, *items))
+        if self.take("BETWEEN"):
+            low = self.sum()
+            self.expect("AND")
+            high = self.sum()
+            return Call("and", (Call(">=", (left, low)), Call("<=", (left, high))))
+        if op := self.take("LIKE", "ILIKE"):
+            pattern = self.sum()
+            if self.take("ESCAPE"):
+                pattern = _with_backslash(pattern, self.string())
+            return Call(op.lower(), (left, pattern))
+        raise self.fail("IN, LIKE or BETWEEN")
+
+    def sum(self) -> Term:
+        left = self.product()
+        while op := self.take("+", "-", "||"):
+            left = Call(op, (left, self.product()))
+        return left
+
+    def product(self) -> Term:
+        left = self.sign()
+        while op := self.take("*", "/", "%"):
+            left = Call(op, (left, self.sign()))
+        return left
+
+    def sign(self) -> Term:
+        if self.take("-"):
+            inner = self.sign()
+            if isinstance(inner, Literal) and inner.kind == "number":
+                number = inner.value  # Python rounds a Decimal that is negated with `-`.
+                negative = -number if isinstance(number, int) else number.copy_negate()
+                return Literal("number", negative)
+            return Call("negate", (inner,))
+        if self.take("+"):
+            return self.sign()
+        return self.primary()
+
+    def primary(self) -> Term:
+        kind, value, _ = self.tokens[self.position]
+        if kind == "end":
+            raise self.fail("a column, a value or a function")
+        if kind == "op":
+            if self.take("("):
+                inner = self.disjunction()
+                self.expect(")")
+                return inner
+            raise self.fail("a column, a value or a function")
+        self.position += 1
+        if kind == "number":
+            return Literal("number", parse_number(value))
+        if kind == "string":
+            return Literal("string", value)
+        if kind == "binary":
+            return self.binary(value)
+        if kind == "word":
+            found = self.keyword(value.upper())
+            if found is not None:
+                return found
+            if value.upper() in RESERVED:
+                self.position -= 1
+                raise self.fail("a column, a value or a function")
+            if self.peek("("):
+                return self.call(value.lower())
+        path = [value]
+        while self.take("."):
+            kind, value, _ = self.tokens[self.position]
+            if kind not in ("word", "quoted"):
+                raise self.fail("a field name")
+            self.position += 1
+            path.append(value)
+        return Name(tuple(path))
+
+    def keyword(self, word: str) -> Term | None:
+        """A constant or construct that starts with a word, or None if it is a name."""
+        match word:
+            case "TRUE":
+                return TRUE
+            case "FALSE":
+                return FALSE
+            case "NULL":
+                return NULL
+        next_kind = self.tokens[self.position][0]
+        if next_kind == "string":
+            match word:
+                case "DATE":
+                    return parse_date(self.string())
+                case "TIMESTAMP":
+                    return _midnight(parse_timestamp(self.string()))
+                case "TIME":
+                    return parse_time(self.string())
+                case "INTERVAL":
+                    return Literal("interval", self.string())
+        if word in _BARE and not self.peek("(", "."):
+            return Call(word.lower(), ())
+        if word == "CAST" and self.peek("("):
+            self.expect("(")
+            inner = self.disjunction()
+            self.expect("AS")
+            target = self.type_name()
+            self.expect(")")
+            return Call(f"cast:{target}", (inner,))
+        if word == "EXTRACT" and self.peek("("):
+            self.expect("(")
+            kind, part, _ = self.tokens[self.position]
+            if kind not in ("word", "string"):
+                raise self.fail("a part of a date, such as YEAR")
+            self.position += 1
+            self.expect("FROM")
+            inner = self.disjunction()
+            self.expect(")")
+            return Call("date_part", (Literal("string", part.lower()), inner))
+        return None
+
+    def type_name(self) -> str:
+        kind, value, _ = self.tokens[self.position]
+        if kind != "word":
+            raise self.fail("a type")
+        self.position += 1
+        name = value.upper()
+        while self.tokens[self.position][0] == "word":
+            name += " " + self.tokens[self.position][1].upper()
+            self.position += 1
+        if self.take("("):
+            numbers = [self.integer()]
+            while self.take(","):
+                numbers.append(self.integer())
+            self.expect(")")
+            name += f"({', '.join(numbers)})"
+        return name
+
+    def integer(self) -> str:
+        kind, value, _ = self.tokens[self.position]
+        if kind != "number" or not value.isdigit():
+            raise self.fail("a whole number")
+        self.position += 1
+        return value
+
+    def call(self, function: str) -> Term:
+        self.expect("(")
+        args: list[Term] = []
+        if not self.take(")"):
+            args.append(self.disjunction())
+            while self.take(","):
+                args.append(self.disjunction())
+            self.expect(")")
+        if function in _DATE_PARTS and len(args) == 1:
+            return Call("date_part", (Literal("string", function), args[0]))
+        unit = args[0] if args and function in ("date_part", "date_trunc") else None
+        if isinstance(unit, Literal) and unit.kind == "string":
+            args[0] = Literal("string", unit.value.lower())
+        return Call(function, tuple(args))
+
+    def binary(self, text: str) -> Literal:
+        try:
+            return Literal("binary", bytes.fromhex(text[2:-1]))
+        except ValueError:
+            self.position -= 1
+            raise self.fail("hexadecimal digits in X'…'") from None
+
+
+def _tokens(text: str) -> list[tuple[str, str, int]]:
+    tokens = []
+    position = 0
+    end = len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
+        if not match or match.lastgroup is None:
+            at = position + len(text[position:]) - len(text[position:].lstrip())
+            raise InvalidInput(
+                f"cannot parse the filter {text!r}: unexpected {text[at]!r} at position {at + 1}"
+            )
+        kind = match.lastgroup
+        value = match.group(kind)
+        if kind == "string":
+            value = value[1:-1].replace("''", "'")
+        elif kind == "quoted":
+            quote = value[0]
+            value = value[1:-1].replace(quote * 2, quote)
+        tokens.append((kind, value, match.start(kind)))
+        position = match.end()
+    tokens.append(("end", "", end))
+    return tokens
+
+
+def _midnight(literal: Literal) -> Literal:
+    """A date that was written as a timestamp, as one."""
+    if literal.kind == "date":
+        return Literal("timestamp", literal.value * 86_400 * 1_000_000_000)
+    return literal
+
+
+def _with_backslash(pattern: Term, escape: str) -> Term:
+    """A LIKE pattern with its escape character turned into the backslash Lance knows."""
+    if not (isinstance(pattern, Literal) and pattern.kind == "string" and len(escape) == 1):
+        raise InvalidInput("LIKE … ESCAPE needs a constant pattern and one escape character")
+    if escape == "\\":
+        return pattern
+    found, position = "", 0
+    text = pattern.value
+    while position < len(text):
+        char = text[position]
+        if char == escape and position + 1 < len(text):
+            position += 1
+            found += "\\" + text[position]
+        else:
+            found += "\\\\" if char == "\\" else char
+        position += 1
+    return Literal("string", found)

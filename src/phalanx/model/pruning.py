@@ -1,0 +1,650 @@
+"""Pruning: which leaves can hold a row that a predicate wants.
+
+For each leaf there are three answers:
+
+* **never**: no row of the leaf can match; it is not read.
+* **always**: every row matches; it is read without a filter, and counted from metadata.
+* **maybe**: it is read with a residual filter, the part of the predicate left to check.
+
+It runs over columns, not leaf by leaf. The partition values of a field are a sorted dictionary
+and a code for each leaf, so a set of values becomes a few ranges of codes by binary search.
+
+Three things are known about a leaf, and each is used:
+
+1. the value of each field, through the transform's projections;
+2. for year, month, day and hour of one column together, the stretch of time they name;
+3. for a term made of what the fields compute (`date_part('year', ts)` where there is a field
+   year(ts), `upper(country)` where there is a field country), its exact value.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import civil
+from phalanx.model.domains import Literal, NullnessDomain, cuts_in_utc, domain_of
+from phalanx.model.predicates import (
+    And,
+    Call,
+    Column,
+    Constant,
+    Or,
+    Predicate,
+    Restrict,
+    Term,
+    columns_of,
+    conjoin,
+    disjoin,
+)
+from phalanx.model.schema import TableSchema
+from phalanx.model.sets import FULL, Interval, ValueSet
+from phalanx.model.specs import PartitionField, PartitionSpec
+from phalanx.model.transforms import Day, Extract, Hour, Month, Year
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Codes = np.ndarray[Any, np.dtype[np.int32]]
+
+#: Up to so many ranges, comparing with their ends is faster than a lookup.
+_FEW_RANGES = 3
+#: Up to so many distinct numbers, a table of all of them is faster than sorting.
+_TABLE_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class PartitionColumn:
+    """The values of one field over some leaves: `values` sorted and unique, -1 for NULL."""
+
+    values: pa.Array
+    codes: Codes
+
+    def mask(self, wanted: ValueSet) -> Mask:
+        """The leaves whose value lies in a set."""
+        found: Mask
+        if wanted.is_full:
+            return np.ones(len(self.codes), dtype=bool)
+        ranges = self.code_ranges(wanted)
+        if wanted.null:
+            ranges.append((-1, 0))
+        if len(ranges) <= _FEW_RANGES:
+            found = np.zeros(len(self.codes), dtype=bool)
+            for low, high in ranges:
+                found |= (self.codes >= low) & (self.codes < high)
+            return found
+        table = np.zeros(len(self.values) + 1, dtype=bool)
+        for low, high in ranges:
+            table[low + 1 : high + 1] = True
+        found = table.take(self.codes + 1)
+        return found
+
+    def code_ranges(self, wanted: ValueSet) -> list[tuple[int, int]]:
+        """The ranges of codes whose values lie in a set."""
+        if wanted.has_all_values:
+            return [(0, len(self.values))]
+        keys = _Keys(self.values)
+        ranges = []
+        for low, high in wanted.intervals:
+            start = 0 if low is None else bisect_left(keys, low)
+            end = len(keys) if high is None else bisect_left(keys, high, lo=start)
+            if start < end:
+                ranges.append((start, end))
+        return ranges
+
+    def take(self, rows: np.ndarray[Any, Any]) -> PartitionColumn:
+        return PartitionColumn(self.values, self.codes[rows])
+
+    @cached_property
+    def is_null(self) -> Mask:
+        found: Mask = self.codes < 0
+        return found
+
+    def numbers(self) -> np.ndarray[Any, Any]:
+        """The values of an integer field, 0 where NULL."""
+        table = np.zeros(len(self.values) + 1, dtype=np.int64)
+        table[1:] = np.asarray(self.values)
+        return table.take(self.codes + 1)
+
+    def arrow(self, codes: Codes | None = None) -> pa.Array:
+        """The values as a plain Arrow array."""
+        codes = self.codes if codes is None else codes
+        indices = pa.array(codes, pa.int32(), mask=codes < 0)
+        return self.values.take(indices)
+
+
+class _Keys(Sequence[Any]):
+    """A sorted Arrow array as a sequence of keys, converted one at a time."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self._values, self._domain = values, domain_of(values.type)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._domain.key(self._values[index])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for the leaves of one spec.
+
+    `maybe` is true where the leaf must be read, `always` where it needs no filter. `residuals`
+    are the distinct filters that are left, and `residual` the number of each leaf's own.
+    """
+
+    maybe: Mask
+    always: Mask
+    residual: np.ndarray[Any, Any]
+    residuals: tuple[Predicate, ...]
+
+
+def prune(
+    predicate: Predicate,
+    spec: PartitionSpec,
+    schema: TableSchema,
+    columns: Mapping[str, PartitionColumn],
+    count: int,
+) -> Verdict:
+    """Judge `count` leaves of one spec; `columns` are their partition values by field id."""
+    return _Pruner(spec, schema, columns, count).judge(predicate)
+
+
+@dataclass
+class _Judged:
+    """What is known of one node of the predicate, for every leaf."""
+
+    node: Predicate
+    maybe: Mask
+    always: Mask
+    children: list[_Judged] = field(default_factory=list)
+
+
+#: What the conditions around a node say about each column, by field id.
+Context = Mapping[int, ValueSet]
+
+
+class _Pruner:
+    def __init__(
+        self,
+        spec: PartitionSpec,
+        schema: TableSchema,
+        columns: Mapping[str, PartitionColumn],
+        count: int,
+    ) -> None:
+        self.count = count
+        bound = (_bind(field, schema, columns[field.field_id]) for field in spec.fields)
+        self._fields = [field for field in bound if field is not None]
+        self._spans = _spans(self._fields)
+        in_span = {id(field) for span in self._spans for field in span.parts}
+        self._single = [field for field in self._fields if id(field) not in in_span]
+
+    def judge(self, predicate: Predicate) -> Verdict:
+        root = self._judge(predicate, {})
+        maybe = root.maybe
+        always = root.always & maybe
+        residual, residuals = _residuals(root, maybe & ~always)
+        return Verdict(maybe, always, residual, residuals)
+
+    def _all(self, value: bool) -> Mask:
+        return np.full(self.count, value, dtype=bool)
+
+    def _judge(self, node: Predicate, context: Context) -> _Judged:
+        match node:
+            case Constant(value=value):
+                return _Judged(node, self._all(value), self._all(value))
+            case Or(children=children):
+                judged = [self._judge(child, context) for child in children]
+                maybe, always = self._all(False), self._all(False)
+                for child in judged:
+                    maybe |= child.maybe
+                    always |= child.always
+                return _Judged(node, maybe, always, judged)
+            case And(children=children):
+                return self._conjunction(node, children, context)
+            case Restrict():
+                return self._conjunction(node, (node,), context)
+        raise AssertionError(node)
+
+    def _conjunction(
+        self, node: Predicate, children: Sequence[Predicate], outer: Context
+    ) -> _Judged:
+        context = dict(outer)
+        narrowed = set()
+        for child in children:
+            column, values = _about_column(child)
+            if column is not None:
+                context[column.field_id] = context.get(column.field_id, FULL) & values
+                narrowed.add(column.field_id)
+        maybe = self._possible(context, narrowed)
+        always = self._all(True)
+        judged = []
+        for child in children:
+            found = (
+                self._restriction(child)
+                if isinstance(child, Restrict)
+                else self._judge(child, context)
+            )
+            maybe &= found.maybe
+            always &= found.always
+            judged.append(found)
+        return _Judged(node, maybe, always, [] if isinstance(node, Restrict) else judged)
+
+    def _possible(self, context: Context, narrowed: set[int]) -> Mask:
+        """The leaves that can hold rows whose columns lie in the context's sets.
+
+        Only what `narrowed` adds: the rest of the context has been looked at further out.
+        """
+        if any(context[id].is_empty for id in narrowed):
+            return self._all(False)
+        found = self._all(True)
+        for bound in self._single:
+            if not narrowed.isdisjoint(bound.field.source_ids):
+                found &= bound.possible(context)
+        for span in self._spans:
+            if span.column.field_id in narrowed:
+                found &= span.possible(context[span.column.field_id])
+        return found
+
+    def _restriction(self, node: Restrict) -> _Judged:
+        """What a restriction says by itself: where its term is known, and where it is certain."""
+        exact = self._known(node)
+        if exact is not None:
+            return _Judged(node, exact, exact)
+        always = self._all(False)
+        column, values = _about_column(node)
+        if column is not None:
+            for bound in self._single:
+                if column.field_id in bound.field.source_ids:
+                    always |= bound.certain(column.field_id, values)
+            for span in self._spans:
+                if span.column.field_id == column.field_id:
+                    always |= span.certain(values)
+        return _Judged(node, self._all(True), always)
+
+    def _known(self, node: Restrict) -> Mask | None:
+        """Whether the term lies in its set, where partition values alone decide it."""
+        if isinstance(node.term, Column):
+            return None  # The projections of identity say the same.
+        for bound in self._fields:
+            if bound.term == node.term and _same_keys(bound.values.values.type, node.type):
+                return bound.values.mask(node.values)
+        term = _in_terms_of_fields(node.term, self._fields)
+        numbers = sorted({column.field_id for column in columns_of(term)})
+        if not numbers or any(number >= 0 for number in numbers):
+            return None
+        return _computed(term, node, {number: self._fields[-1 - number] for number in numbers})
+
+
+@dataclass(frozen=True)
+class _BoundField:
+    """A field, the columns it reads now, and its value in each leaf."""
+
+    field: PartitionField
+    sources: tuple[Column, ...]
+    values: PartitionColumn
+
+    @cached_property
+    def term(self) -> Term | None:
+        return self.field.transform.term(self.sources)
+
+    @cached_property
+    def types(self) -> list[pa.DataType]:
+        return [source.type for source in self.sources]
+
+    def possible(self, context: Context) -> Mask:
+        sets = [context.get(id, FULL) for id in self.field.source_ids]
+        return self.values.mask(self.field.transform.project(sets, self.types))
+
+    def certain(self, source_id: int, values: ValueSet) -> Mask:
+        index = self.field.source_ids.index(source_id)
+        return self.values.mask(self.field.transform.project_strictly(index, values, self.types))
+
+
+def _bind(
+    field: PartitionField, schema: TableSchema, values: PartitionColumn
+) -> _BoundField | None:
+    """The field over its present sources; None where they have left it, so that it tells nothing."""
+    sources = tuple(column for column in field.sources(schema) if column is not None)
+    if len(sources) < len(field.source_ids):
+        return None
+    try:
+        type = field.transform.value_type([source.type for source in sources])
+        if not _same_keys(values.values.type, type):
+            # The source has been widened since these values were written.
+            values = PartitionColumn(values.values.cast(type), values.codes)
+    except (InvalidInput, pa.ArrowException):
+        return None
+    return _BoundField(field, sources, values)
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The stretch of time that year, month, day and hour of one column name together.
+
+    Leaves have the number of their year, month, day or hour, counted from a fixed one; a range
+    of time becomes the numbers of its ends.
+    """
+
+    column: Column
+    parts: tuple[_BoundField, ...]
+
+    @cached_property
+    def numbers(self) -> np.ndarray[Any, Any]:
+        """Which year, month, day or hour the leaf is; 0 where NULL."""
+        year, *finer = (part.values for part in self.parts)
+        if not finer:
+            return year.numbers()
+        # Most leaves share their month: its first day is looked up, not computed.
+        years = np.asarray(year.values).astype(np.int64)
+        months = np.asarray(finer[0].values).astype(np.int64)
+        if len(finer) == 1:
+            starts = years[:, None] * 12 + (months[None, :] - 1)
+        else:
+            starts = civil.days_of(years[:, None], months[None, :], 1)
+        table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
+        table[1:, 1:] = starts
+        where = (year.codes + 1).astype(np.int64) * table.shape[1] + (finer[0].codes + 1)
+        found: np.ndarray[Any, Any] = table.reshape(-1).take(where)
+        if len(finer) > 1:
+            found += finer[1].numbers() - 1
+        if len(finer) > 2:
+            found = found * 24 + finer[2].numbers()
+        return found
+
+    @cached_property
+    def null(self) -> Mask:
+        found = self.parts[0].values.is_null
+        for part in self.parts[1:]:
+            found = found | part.values.is_null
+        return found
+
+    def _number(self, key: int) -> int:
+        """The year, month, day or hour that an instant falls into."""
+        ticks = civil.ticks_per_day(self.column.type)
+        match len(self.parts):
+            case 1:
+                return civil.year_of(key // ticks)
+            case 2:
+                return civil.month_index(key // ticks)
+            case 3:
+                return key // ticks
+        return key // (ticks // 24)
+
+    def possible(self, values: ValueSet) -> Mask:
+        touched = ValueSet.of(
+            (
+                None if low is None else self._number(low),
+                None if high is None else self._number(high - 1) + 1,
+            )
+            for low, high in values.intervals
+        )
+        found = _inside(self.numbers, touched)
+        if values.null:
+            found |= self.null
+        elif self.null.any():
+            found &= ~self.null
+        return found
+
+    def certain(self, values: ValueSet) -> Mask:
+        return ~self.possible(values.complement(null=not values.null))
+
+
+def _inside(numbers: np.ndarray[Any, Any], values: ValueSet) -> Mask:
+    """Which numbers lie in a set."""
+    found: Mask = np.zeros(len(numbers), dtype=bool)
+    if len(values.intervals) > _FEW_RANGES:
+        low, high = -(2**63), 2**63 - 1
+        starts = np.array([low if a is None else a for a, _ in values.intervals])
+        ends = np.array([high if b is None else b for _, b in values.intervals])
+        index = np.searchsorted(starts, numbers, side="right") - 1
+        found = (index >= 0) & (numbers < ends.take(index, mode="clip"))
+        return found
+    for start, end in values.intervals:
+        if start is None and end is None:
+            return np.ones(len(numbers), dtype=bool)
+        if start is None:
+            found |= numbers < end
+        elif end is None:
+            found |= numbers >= start
+        else:
+            found |= (numbers >= start) & (numbers < end)
+    return found
+
+
+def _spans(fields: Sequence[_BoundField]) -> list[_Span]:
+    """One span for each column whose year is known, of as many parts as follow without a gap."""
+    by_column: dict[Column, dict[type[Any], _BoundField]] = {}
+    for bound in fields:
+        if isinstance(bound.field.transform, Extract):
+            by_column.setdefault(bound.sources[0], {})[type(bound.field.transform)] = bound
+    spans = []
+    for column, parts in by_column.items():
+        chain: list[_BoundField] = []
+        for part in (Year, Month, Day, Hour):
+            if part not in parts:
+                break
+            chain.append(parts[part])
+        if chain:
+            spans.append(_Span(column, tuple(chain)))
+    return spans
+
+
+# What a term says about a column, and a field about a term -----------------------------------
+
+
+def _about_column(node: Predicate) -> tuple[Column | None, ValueSet]:
+    """The column a restriction constrains, and how: directly, or through its year or date."""
+    if not isinstance(node, Restrict):
+        return None, FULL
+    if isinstance(node.term, Column):
+        return node.term, node.values
+    return _preimage(node)
+
+
+def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
+    """`date_part('year', c)`, `date_trunc(unit, c)` and `CAST(c AS DATE)` as ranges of c.
+
+    A row's value is at or above a bound exactly if the row is at or above the first year, unit
+    or day that is.
+    """
+    match node.term:
+        case Call(function="date_part", args=(Literal(value="year"), Column() as column)) if (
+            _is_time(column.type)
+        ):
+            found = _from_days(node.values, column, lambda year: int(civil.days_of(year, 1, 1)))
+            known = _years(column, civil.FIRST_YEAR, civil.LAST_YEAR)
+            beyond = known.complement(null=False) if node.values.null else ValueSet()
+            return column, (found & known.with_null(True)) | beyond
+        case Call(function="cast:DATE", args=(Column() as column,)) if _is_time(
+            column.type
+        ) and not pa.types.is_date64(column.type):
+            return column, _from_days(node.values, column, lambda day: day)
+        case Call(function="date_trunc", args=(Literal(value=unit), Column() as column)) if (
+            unit in _FIRST_DAYS and _is_time(column.type) and pa.types.is_timestamp(node.type)
+        ):
+            ticks, first = civil.ticks_per_day(node.type), _FIRST_DAYS[unit]
+            return column, _from_days(node.values, column, lambda key: first(-(-key // ticks)))
+    return None, FULL
+
+
+def _years(column: Column, first: int, last: int) -> ValueSet:
+    """The times from one year to another."""
+    span = ValueSet(((first, last + 1),))
+    return _from_days(span, column, lambda year: int(civil.days_of(year, 1, 1)))
+
+
+def _from_days(values: ValueSet, column: Column, day_of: Callable[[int], int]) -> ValueSet:
+    """The times of a column from the day of each lower bound to before that of the upper."""
+    ticks = civil.ticks_per_day(column.type)
+    intervals: list[Interval] = [
+        (
+            None if low is None else day_of(low) * ticks,
+            None if high is None else day_of(high) * ticks,
+        )
+        for low, high in values.intervals
+    ]
+    return domain_of(column.type).clip(ValueSet.of(intervals, values.null))
+
+
+def _first_of_months(months: int) -> Callable[[int], int]:
+    def first(day: int) -> int:
+        index = -(-civil.month_index(day) // months) * months
+        if civil.days_of(0, index + 1, 1) < day:
+            index += months
+        return int(civil.days_of(0, index + 1, 1))
+
+    return first
+
+
+#: For each unit of `date_trunc`, the first day not before a day that begins such a unit.
+_FIRST_DAYS: dict[str, Callable[[int], int]] = {
+    "day": lambda day: day,
+    "week": lambda day: day + (4 - day) % 7,  # 1970-01-05 was a Monday.
+    "month": _first_of_months(1),
+    "quarter": _first_of_months(3),
+    "year": _first_of_months(12),
+}
+
+
+def _is_time(type: pa.DataType) -> bool:
+    """Whether values are dates or timestamps whose own clock is UTC's."""
+    return bool(pa.types.is_timestamp(type) or pa.types.is_date(type)) and cuts_in_utc(type)
+
+
+def _same_keys(a: pa.DataType, b: pa.DataType) -> bool:
+    if a == b or (pa.types.is_integer(a) and pa.types.is_integer(b)):
+        return True
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return bool(a.unit == b.unit)
+    if pa.types.is_decimal(a) and pa.types.is_decimal(b):
+        return bool(a.scale == b.scale)
+    text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(f(a) for f in text) and any(f(b) for f in text)
+
+
+def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:
+    """The term with what the fields compute replaced by columns -1, -2, … for their values.
+
+    Not for a field that is a float itself: its partition 0.0 also holds rows with -0.0.
+    """
+    from phalanx.model.expressions import type_of
+
+    for i, bound in enumerate(fields):
+        if bound.term == term and not pa.types.is_floating(bound.values.values.type):
+            type = term.type if isinstance(term, Column) else type_of(term)
+            return Column((bound.field.field_id,), -1 - i, type)
+    if isinstance(term, Call):
+        return Call(term.function, tuple(_in_terms_of_fields(arg, fields) for arg in term.args))
+    return term
+
+
+def _computed(term: Term, node: Restrict, fields: Mapping[int, _BoundField]) -> Mask | None:
+    """Whether the term lies in the set, evaluated once for each combination of field values."""
+    from phalanx.model.expressions import evaluate
+
+    size = math.prod(len(bound.values.values) + 1 for bound in fields.values())
+    if size >= 2**62:
+        return None
+    combined = np.zeros(1, dtype=np.int64)
+    for bound in fields.values():
+        combined = combined * (len(bound.values.values) + 1) + (bound.values.codes + 1)
+    unique, inverse = _distinct(combined, size)
+    types = {column.field_id: column.type for column in columns_of(term)}
+    arrays = {}
+    rest = unique
+    try:
+        for number, bound in reversed(list(fields.items())):
+            base = len(bound.values.values) + 1
+            codes = (rest % base - 1).astype(np.int32)
+            arrays[number] = bound.values.arrow(codes).cast(types[number])
+            rest = rest // base
+        results = evaluate(term, arrays, len(unique))
+    except (InvalidInput, pa.ArrowException):
+        return None  # A value that the term fails on: let the rows speak.
+    if isinstance(domain_of(results.type), NullnessDomain) or not _same_keys(
+        results.type, node.type
+    ):
+        return None
+    found: Mask = column_of(results).mask(node.values).take(inverse)
+    return found
+
+
+def _distinct(
+    numbers: np.ndarray[Any, Any], size: int
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The distinct numbers among some below `size`, and which of them each is."""
+    if size == 1:
+        return np.zeros(1, dtype=np.int64), numbers
+    if size > _TABLE_SIZE:
+        unique, inverse = np.unique(numbers, return_inverse=True)
+        return unique, inverse.reshape(-1)
+    present = np.zeros(size, dtype=bool)
+    present[numbers] = True
+    ranks = np.cumsum(present, dtype=np.int64) - 1
+    return np.flatnonzero(present), ranks.take(numbers)
+
+
+def column_of(array: pa.Array) -> PartitionColumn:
+    """An Arrow array as sorted values and codes."""
+    import pyarrow.compute as pc
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = array.dictionary_decode()
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    order = np.asarray(pc.sort_indices(encoded.dictionary))
+    rank = np.empty(len(order) + 1, dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    rank[-1] = -1
+    indices = np.asarray(encoded.indices.fill_null(-1))
+    return PartitionColumn(encoded.dictionary.take(pa.array(order)), rank[indices])
+
+
+def _residuals(root: _Judged, needed: Mask) -> tuple[np.ndarray[Any, Any], tuple[Predicate, ...]]:
+    """The filter that is left for each leaf in `needed`, as an index into the distinct ones."""
+    index = np.zeros(len(needed), dtype=np.int32)
+    rows = np.flatnonzero(needed)
+    if not len(rows):
+        return index, (Constant(True),)
+    # Leaves for which every node has the same answers have the same filter.
+    states, size = np.zeros(len(rows), dtype=np.int64), 1
+    for node in _flatten(root):
+        for answers in (node.maybe[rows], node.always[rows]):
+            if answers.any() and not answers.all():
+                states, size = states * 2 + answers, size * 2
+        if size > _TABLE_SIZE // 4:
+            unique, states = _distinct(states, size)
+            size = len(unique)
+    unique, states = _distinct(states, size)
+    first = np.empty(len(unique), dtype=np.int64)
+    first[states[::-1]] = rows[::-1]
+    numbers: dict[Predicate, int] = {}
+    by_state = [numbers.setdefault(_simplify(root, int(row)), len(numbers)) for row in first]
+    index[rows] = np.array(by_state, dtype=np.int32).take(states)
+    return index, tuple(numbers)
+
+
+def _flatten(node: _Judged) -> list[_Judged]:
+    return [node, *(inner for child in node.children for inner in _flatten(child))]
+
+
+def _simplify(judged: _Judged, row: int) -> Predicate:
+    """The predicate with what is certain in one leaf left out."""
+    if judged.always[row]:
+        return Constant(True)
+    if not judged.maybe[row]:
+        return Constant(False)
+    if isinstance(judged.node, And):
+        return conjoin(_simplify(child, row) for child in judged.children)
+    if isinstance(judged.node, Or):
+        return disjoin(_simplify(child, row) for child in judged.children)
+    return judged.node

@@ -1,0 +1,197 @@
+"""The table's schema: Arrow fields with ids that are never reused.
+
+The id of a field is what it is; its name is only what it is called at the moment. Ids are given
+depth first, as Lance gives them to a new dataset, and stored in the metadata key
+`lance:field_id` of every field, nested ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import jsonarrow
+from phalanx.model.predicates import Column
+
+FIELD_ID = b"lance:field_id"
+_RESERVED = {"_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A pyarrow schema in which every field carries its id."""
+
+    tagged: pa.Schema
+
+    @staticmethod
+    def assign(schema: pa.Schema) -> TableSchema:
+        """The schema of a new table: every field gets the next id, depth first.
+
+        Raises InvalidInput for an empty schema, a repeated or impossible name.
+        """
+        if not isinstance(schema, pa.Schema):
+            raise InvalidInput(f"a schema is a pyarrow.Schema, not {type(schema).__name__}")
+        if not len(schema):
+            raise InvalidInput("a table needs at least one column")
+        names: set[str] = set()
+        for field in schema:
+            _check_name(field.name, names)
+        counter = iter(range(2**31))
+        fields = [_retag(field, lambda _: str(next(counter))) for field in schema]
+        return TableSchema(pa.schema(fields, metadata=schema.metadata))
+
+    @staticmethod
+    def from_json(value: dict[str, Any]) -> TableSchema:
+        """The inverse of `to_json`. Raises InvalidInput where a field has no id of its own."""
+        found = TableSchema(jsonarrow.schema_from_json(value))
+        if len(set(found.field_ids)) < len(found.field_ids):
+            raise InvalidInput("two fields of the schema have the same lance:field_id")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        return jsonarrow.schema_to_json(self.tagged)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The schema as a user wrote it, without ids."""
+        fields = [_retag(field, lambda _: None) for field in self.tagged]
+        return pa.schema(fields, metadata=self.tagged.metadata)
+
+    @cached_property
+    def field_ids(self) -> list[int]:
+        """Every id, depth first."""
+        return [id for field in self.tagged for id in _ids(field)]
+
+    @cached_property
+    def columns(self) -> dict[int, Column]:
+        """Every column that can be named in a filter, by id: nested struct fields included."""
+        return {column.field_id: column for column in self._walk()}
+
+    def _walk(self) -> Iterator[Column]:
+        for field in self.tagged:
+            yield from _columns(field, (), True)
+
+    def column(self, path: tuple[str, ...]) -> Column:
+        """The column with this path; letters' case matters only where it must.
+
+        Raises InvalidInput where there is none, or more than one.
+        """
+        exact = self._by_path.get(path)
+        if exact is not None:
+            return exact
+        folded = tuple(part.casefold() for part in path)
+        found = [c for p, c in self._by_path.items() if tuple(x.casefold() for x in p) == folded]
+        if len(found) == 1:
+            return found[0]
+        name = ".".join(path)
+        if found:
+            raise InvalidInput(f"column {name!r} is ambiguous: quote it in its exact case")
+        known = ", ".join(field.name for field in self.tagged)
+        raise InvalidInput(f"unknown column {name!r}: the table has {known}")
+
+    @cached_property
+    def _by_path(self) -> dict[tuple[str, ...], Column]:
+        return {column.path: column for column in self.columns.values()}
+
+
+def field_id(field: pa.Field) -> int:
+    """The id of a field. Raises InvalidInput where it has none."""
+    metadata = field.metadata or {}
+    if FIELD_ID not in metadata:
+        raise InvalidInput(f"field {field.name!r} has no lance:field_id")
+    return int(metadata[FIELD_ID])
+
+
+def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    """A column, or a field inside struct columns (NULL where the struct is NULL), as one array."""
+    column = table.column(path[0])
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    for part in path[1:]:
+        import pyarrow.compute as pc
+
+        array = pc.struct_field(array, part)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _check_name(name: str, seen: set[str]) -> None:
+    if name in seen:
+        raise InvalidInput(f"column {name!r} appears twice in the schema")
+    if not name or "." in name:
+        raise InvalidInput(f"a column cannot be called {name!r}: names have no dot")
+    if name in _RESERVED:
+        raise InvalidInput(f"a column cannot be called {name!r}: Lance uses that name itself")
+    seen.add(name)
+
+
+def _children(type: pa.DataType) -> list[pa.Field]:
+    """The child fields that Lance gives ids of their own."""
+    t = pa.types
+    if t.is_struct(type):
+        return [type.field(i) for i in range(type.num_fields)]
+    if t.is_map(type):
+        entries = pa.struct([type.key_field, type.item_field])
+        return [pa.field("entries", entries, nullable=False)]
+    if t.is_fixed_size_list(type):
+        return [type.value_field] if t.is_struct(type.value_type) else []
+    if t.is_list(type) or t.is_large_list(type):
+        return [type.value_field]
+    return []
+
+
+def _rebuilt(type: pa.DataType, children: list[pa.Field]) -> pa.DataType:
+    t = pa.types
+    if not children:
+        return type
+    if t.is_struct(type):
+        return pa.struct(children)
+    if t.is_map(type):
+        entries = children[0].type
+        return pa.map_(entries.field(0), entries.field(1), keys_sorted=type.keys_sorted)
+    if t.is_fixed_size_list(type):
+        return pa.list_(children[0], type.list_size)
+    return pa.large_list(children[0]) if t.is_large_list(type) else pa.list_(children[0])
+
+
+def _retag(field: pa.Field, tag: Any) -> pa.Field:
+    """The field with its id, and those of the fields below it, set by `tag` (None removes)."""
+    value = tag(field)
+    metadata = {k: v for k, v in (field.metadata or {}).items() if k != FIELD_ID}
+    if value is not None:
+        metadata[FIELD_ID] = value.encode()
+    children = [_retag(child, tag) for child in _children(field.type)]
+    return pa.field(field.name, _rebuilt(field.type, children), field.nullable, metadata or None)
+
+
+def _ids(field: pa.Field) -> Iterator[int]:
+    yield field_id(field)
+    if pa.types.is_map(field.type):
+        # Arrow's map type has no place for the metadata of its entries, whose id comes just
+        # before the key's.
+        yield field_id(field.type.key_field) - 1
+        yield from _ids(field.type.key_field)
+        yield from _ids(field.type.item_field)
+        return
+    for child in _children(field.type):
+        yield from _ids(child)
+
+
+def _columns(field: pa.Field, parents: tuple[str, ...], required: bool) -> Iterator[Column]:
+    path = (*parents, field.name)
+    required = required and not field.nullable
+    yield Column(path, field_id(field), _untagged(field.type), not required)
+    if pa.types.is_struct(field.type):
+        for child in _children(field.type):
+            yield from _columns(child, path, required)
+
+
+def _untagged(type: pa.DataType) -> pa.DataType:
+    if not _children(type):
+        return type
+    return _retag(pa.field("x", type), lambda _: None).type

@@ -1,0 +1,214 @@
+"""Values as text: SQL constants, restrictions as clauses, partition values for people.
+
+Nothing here is parsed to decide anything: text is for reading, keys are for comparing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.model import civil
+from phalanx.model.domains import (
+    PER_SECOND,
+    Domain,
+    FloatDomain,
+    Literal,
+    TemporalDomain,
+    TextDomain,
+    domain_of,
+    scaled,
+)
+from phalanx.model.sets import ValueSet
+
+_DAY_MILLISECONDS = 86_400_000
+
+
+def quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def value_text(key: Any, type: pa.DataType) -> str:
+    """A value as plain text: ISO 8601 for times, digits for numbers, strings as they are."""
+    t = pa.types
+    if t.is_boolean(type):
+        return "true" if key else "false"
+    if t.is_floating(type):
+        domain = domain_of(type)
+        assert isinstance(domain, FloatDomain)
+        number = domain.value(key)
+        return "NaN" if number != number else _shortest(number, type)
+    if t.is_decimal(type):
+        return f"{scaled(key, type.scale):f}"
+    if t.is_date32(type):
+        return _date(key)
+    if t.is_date64(type):
+        return _date(key // _DAY_MILLISECONDS)
+    if t.is_timestamp(type):
+        return _timestamp(key, type.unit) + ("Z" if type.tz else "")
+    if t.is_time(type):
+        return _clock(key, PER_SECOND[type.unit])
+    if isinstance(key, bytes):
+        return key.hex()
+    return str(key)
+
+
+def sql_literal(key: Any, type: pa.DataType) -> str:
+    """A constant that our parser, given a column of this type, reads back as this key."""
+    t = pa.types
+    text = value_text(key, type)
+    if t.is_boolean(type):
+        return text.upper()
+    if t.is_floating(type):
+        return quote(text) if text.strip("-") in ("NaN", "inf") else text
+    if t.is_date64(type) and key % _DAY_MILLISECONDS:
+        return f"TIMESTAMP '{_timestamp(key, 'ms')}'"
+    if t.is_date(type):
+        return f"DATE '{text}'"
+    if t.is_timestamp(type):
+        return f"TIMESTAMP '{text}'"
+    if t.is_time(type):
+        return f"TIME '{text}'"
+    if isinstance(key, bytes):
+        return f"X'{text}'"
+    if isinstance(key, str):
+        return quote(text)
+    return text
+
+
+def spell_literal(literal: Literal) -> str:
+    """A literal as it could have been written."""
+    value = literal.value
+    match literal.kind:
+        case "null":
+            return "NULL"
+        case "boolean":
+            return "TRUE" if value else "FALSE"
+        case "number":
+            return _number(value)
+        case "string":
+            return quote(value)
+        case "binary":
+            return f"X'{value.hex()}'"
+        case "date":
+            return f"DATE '{_date(value)}'"
+        case "timestamp":
+            return f"TIMESTAMP '{_timestamp(value, 'ns')}{'Z' if literal.zoned else ''}'"
+        case "time":
+            return f"TIME '{_clock(value, PER_SECOND['ns'])}'"
+    return f"INTERVAL {quote(value)}"
+
+
+def _number(value: Decimal | float | int) -> str:
+    """Digits, with a point unless it was written as a whole number: `x / 2.0` is not `x / 2`."""
+    if not isinstance(value, Decimal):
+        return str(value)
+    text = f"{value:f}"
+    return text if "." in text else text + ".0"
+
+
+Constant = Callable[[Any, pa.DataType], str]
+
+
+def clauses(term: str, node: Any, constant: Constant) -> list[str]:
+    """A restriction as clauses to be joined by OR."""
+    type, values = node.type, node.values
+    domain = domain_of(type)
+    parts: list[str] = []
+    if values.has_all_values:
+        parts.append(f"{term} IS NOT NULL")
+    elif pa.types.is_boolean(type):
+        wants_true = values.intervals[0][0] == 1 if values.intervals else False
+        if values.intervals:
+            parts.append(term if wants_true else f"NOT {term}")
+    else:
+        parts.extend(_value_clauses(term, type, values, domain, constant))
+    if values.null:
+        parts.append(f"{term} IS NULL")
+    return parts or ["FALSE"]
+
+
+def _value_clauses(
+    term: str, type: pa.DataType, values: ValueSet, domain: Domain, constant: Constant
+) -> list[str]:
+    holes = [domain.single(gap) for gap in values.gaps()]
+    if len(values.intervals) > 1 and None not in holes:
+        return [_equal(term, [constant(key, type) for key in holes], negated=True)]
+    singles = [domain.single(interval) for interval in values.intervals]
+    points = [key for key in singles if key is not None]
+    parts = [_equal(term, [constant(key, type) for key in points])] if points else []
+    for (low, high), single in zip(values.intervals, singles, strict=True):
+        if single is not None:
+            continue
+        bounds = []
+        if low is not None:
+            op, key = _lower(low, domain)
+            bounds.append(f"{term} {op} {constant(key, type)}")
+        if high is not None:
+            op, key = _upper(high, domain)
+            bounds.append(f"{term} {op} {constant(key, type)}")
+        text = " AND ".join(bounds)
+        parts.append(f"({text})" if len(values.intervals) > 1 and len(bounds) > 1 else text)
+    return parts
+
+
+def _equal(term: str, constants: list[str], negated: bool = False) -> str:
+    if len(constants) == 1:
+        return f"{term} {'<>' if negated else '='} {constants[0]}"
+    return f"{term} {'NOT IN' if negated else 'IN'} ({', '.join(constants)})"
+
+
+def _lower(key: Any, domain: Domain) -> tuple[str, Any]:
+    before = _predecessor(key, domain)
+    return (">=", key) if before is None else (">", before)
+
+
+def _upper(key: Any, domain: Domain) -> tuple[str, Any]:
+    before = _predecessor(key, domain)
+    return ("<", key) if before is None else ("<=", before)
+
+
+def _predecessor(key: Any, domain: Domain) -> Any | None:
+    """The key before, where it reads better: strings that end in NUL, the shorter of two numbers."""
+    if isinstance(domain, TextDomain):
+        return key[:-1] if key.endswith("\0") else None
+    if isinstance(key, bytes):
+        return key[:-1] if key.endswith(b"\0") else None
+    if isinstance(domain, FloatDomain | TemporalDomain):
+        here, before = value_text(key, domain.type), value_text(key - 1, domain.type)
+        return key - 1 if len(before) < len(here) else None
+    return None
+
+
+def _shortest(number: float, type: pa.DataType) -> str:
+    if type.bit_width == 64:
+        return repr(number)
+    for digits in range(1, 18):
+        text = f"{number:.{digits}g}"
+        if pa.scalar(float(text), pa.float64()).cast(type).as_py() == number:
+            return repr(float(text))
+    return repr(number)
+
+
+def _date(days: int) -> str:
+    year, month, day = civil.civil_of(days)
+    sign = "" if 0 <= year <= 9999 else "+" if year > 0 else "-"
+    return f"{sign}{abs(year):04}-{month:02}-{day:02}"
+
+
+def _timestamp(key: int, unit: str) -> str:
+    per_second = PER_SECOND[unit]
+    days, rest = divmod(key, 86_400 * per_second)
+    return f"{_date(days)}T{_clock(rest, per_second)}"
+
+
+def _clock(units: int, per_second: int) -> str:
+    seconds, rest = divmod(units, per_second)
+    text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if rest:
+        digits = len(str(per_second)) - 1
+        text += f".{rest:0{digits}}".rstrip("0")
+    return text

@@ -1,0 +1,180 @@
+"""Column statistics of a leaf: counts of NULL, and bounds that say how far to trust them.
+
+Bounds are keys (see `phalanx.model.domains`), stored as bytes. A long string is cut, and after a
+delete the rows that held a bound may be gone: then bounds only enclose the values, and `exact`
+is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from phalanx.model.domains import BytesDomain, FloatDomain, TextDomain, after_prefix, domain_of
+from phalanx.model.predicates import Column
+from phalanx.model.schema import TableSchema
+
+#: How many columns have statistics, from the left.
+MAX_COLUMNS = 32
+#: How many characters (or bytes) of a string are kept in a bound.
+MAX_LENGTH = 64
+
+#: How they are stored in the manifest.
+ARROW_TYPE = pa.list_(
+    pa.field(
+        "item",
+        pa.struct(
+            [
+                pa.field("field_id", pa.int32(), nullable=False),
+                pa.field("min", pa.binary()),
+                pa.field("max", pa.binary()),
+                pa.field("null_count", pa.int64()),
+                pa.field("exact", pa.bool_()),
+                pa.field("has_nan", pa.bool_()),
+            ]
+        ),
+    )
+)
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """One column of one leaf. `low` and `high` are keys; None where nothing is known."""
+
+    null_count: int
+    low: Any = None
+    high: Any = None
+    exact: bool = True
+    has_nan: bool = False
+
+    def merge(self, other: ColumnStatistics) -> ColumnStatistics:
+        """The statistics of both sets of rows together."""
+        lows = [key for key in (self.low, other.low) if key is not None]
+        highs = [key for key in (self.high, other.high) if key is not None]
+        return ColumnStatistics(
+            self.null_count + other.null_count,
+            min(lows, default=None),
+            max(highs, default=None),
+            self.exact and other.exact,
+            self.has_nan or other.has_nan,
+        )
+
+    def loosened(self) -> ColumnStatistics:
+        """The same after a delete: bounds still enclose, but may no longer be met."""
+        return replace(self, exact=False)
+
+
+Statistics = Mapping[int, ColumnStatistics]
+
+
+def measured_columns(schema: TableSchema) -> list[Column]:
+    """The columns that have statistics: the first top-level ones."""
+    return [c for c in schema.columns.values() if len(c.path) == 1][:MAX_COLUMNS]
+
+
+def measure(table: pa.Table, columns: Iterable[Column]) -> dict[int, ColumnStatistics]:
+    """The statistics of some rows."""
+    return {c.field_id: _measure(table.column(c.path[0]), c.type) for c in columns}
+
+
+def _measure(column: pa.ChunkedArray, type: pa.DataType) -> ColumnStatistics:
+    nulls = column.null_count
+    # Floats are bounded as doubles, so that widening the column leaves the bounds valid.
+    domain = domain_of(pa.float64() if pa.types.is_floating(type) else type)
+    if not domain.ordered or nulls == len(column) or isinstance(type, pa.BaseExtensionType):
+        return ColumnStatistics(nulls)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    has_nan = False
+    if isinstance(domain, FloatDomain):
+        has_nan = bool(pc.any(pc.is_nan(column)).as_py())
+    ends = pc.min_max(column)
+    if not ends["min"].is_valid:
+        return ColumnStatistics(nulls, has_nan=has_nan)
+    if has_nan and ends["min"].as_py() != ends["min"].as_py():  # nothing but NaN
+        return ColumnStatistics(nulls, has_nan=True)
+    low, high = domain.key(ends["min"]), domain.key(ends["max"])
+    if isinstance(domain, TextDomain | BytesDomain):
+        return _cut(ColumnStatistics(nulls, low, high))
+    return ColumnStatistics(nulls, low, high, has_nan=has_nan)
+
+
+def _cut(found: ColumnStatistics) -> ColumnStatistics:
+    """Bounds of strings, cut to a length that a manifest can carry."""
+    low, high, exact = found.low, found.high, True
+    if len(low) > MAX_LENGTH:
+        low, exact = low[:MAX_LENGTH], False
+    if len(high) > MAX_LENGTH:
+        exact = False
+        high = (
+            after_prefix(high[:MAX_LENGTH])
+            if isinstance(high, str)
+            else _bytes_after(high[:MAX_LENGTH])
+        )
+        if high is None:
+            return ColumnStatistics(found.null_count, exact=False)
+    return ColumnStatistics(found.null_count, low, high, exact)
+
+
+def _bytes_after(prefix: bytes) -> bytes | None:
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
+
+
+def merge(a: Statistics, b: Statistics) -> dict[int, ColumnStatistics]:
+    """Statistics of two sets of rows together: only columns that both know."""
+    return {id: a[id].merge(b[id]) for id in a if id in b}
+
+
+def to_rows(statistics: Statistics) -> list[dict[str, Any]]:
+    """As `ARROW_TYPE` wants them."""
+    return [
+        {
+            "field_id": id,
+            "min": _to_bytes(found.low),
+            "max": _to_bytes(found.high),
+            "null_count": found.null_count,
+            "exact": found.exact,
+            "has_nan": found.has_nan,
+        }
+        for id, found in statistics.items()
+    ]
+
+
+def from_rows(rows: Iterable[Mapping[str, Any]] | None, schema: TableSchema) -> Statistics:
+    """The inverse of `to_rows`, for the columns that the schema still has."""
+    found = {}
+    for row in rows or ():
+        column = schema.columns.get(row["field_id"])
+        if column is not None:
+            found[column.field_id] = ColumnStatistics(
+                row["null_count"],
+                _from_bytes(row["min"], column.type),
+                _from_bytes(row["max"], column.type),
+                row["exact"],
+                row["has_nan"],
+            )
+    return found
+
+
+def _to_bytes(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    return int(key).to_bytes((int(key).bit_length() + 8) // 8, "big", signed=True)
+
+
+def _from_bytes(data: bytes | None, type: pa.DataType) -> Any:
+    if data is None:
+        return None
+    domain = domain_of(type)
+    if isinstance(domain, TextDomain):
+        return data.decode()
+    if isinstance(domain, BytesDomain):
+        return data
+    return int.from_bytes(data, "big", signed=True)

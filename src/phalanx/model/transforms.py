@@ -1,0 +1,690 @@
+"""The transforms: how a row's values become a partition value, and what a filter on the values
+says about the partition value.
+
+Each transform is one class that owns everything about itself:
+
+* `result_type`: the type of the partition value, and which sources it accepts;
+* `apply`: partition values for a batch;
+* `project`: the partition values that rows in a set of source values can have (inclusive: a
+  partition outside of it holds no such row);
+* `project_strictly`: the partition values whose rows all lie in a set of source values (those
+  that no row outside of the set can have);
+* `term`: the same as a term of SQL, so that a filter on the expression itself is recognized;
+* `spell`: how a person writes it.
+
+| transform      | result         | NULL                     | monotonic |
+|----------------|----------------|--------------------------|-----------|
+| identity       | source's type  | NULL                     | yes       |
+| year           | int32          | NULL                     | yes       |
+| month day hour | int32          | NULL                     | no        |
+| bucket         | int32          | NULL                     | no        |
+| multi_bucket   | int32          | NULL if all are NULL     | no        |
+| truncate       | source's type  | NULL                     | yes       |
+| expression     | as declared    | as the expression says   | some are  |
+
+Time is cut in UTC: a zoned timestamp counts as its instant, one without a zone as if it were UTC.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from phalanx.errors import InvalidInput
+from phalanx.model import civil, hashing
+from phalanx.model.domains import (
+    Domain,
+    FloatDomain,
+    Literal,
+    NullnessDomain,
+    TextDomain,
+    cuts_in_utc,
+    domain_of,
+)
+from phalanx.model.predicates import Call, Column, Name, Term
+from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, ValueSet
+
+#: How many source values a filter may name before a transform stops trying them one by one.
+ENUMERATE_LIMIT = 10_000
+
+
+class Transform(ABC):
+    """How source values become a partition value."""
+
+    #: Its name in the specification's JSON.
+    kind: ClassVar[str]
+    #: The end of the default name of a field that uses it.
+    suffix: ClassVar[str] = ""
+
+    @abstractmethod
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        """The type of the partition value. Raises InvalidInput for sources it does not take."""
+
+    @abstractmethod
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        """The partition value of each row."""
+
+    def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        """The type of what `apply` gives and `project` speaks of, for sources that it takes."""
+        return self.result_type(types)
+
+    def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
+        """The partition values of rows whose sources lie in `values`; FULL where it cannot tell."""
+        return FULL
+
+    def project_strictly(
+        self, index: int, values: ValueSet, types: Sequence[pa.DataType]
+    ) -> ValueSet:
+        """The partition values whose rows all have their source `index` in `values`."""
+        sources = [FULL] * len(types)
+        sources[index] = values.complement(null=not values.null)
+        if sources[index].is_empty:
+            return FULL
+        outside = self.project(sources, types)
+        return outside.complement(null=not outside.null)
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        """The SQL that gives the same value, or None where there is none."""
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"{self.kind}({', '.join(names)})"
+
+    def __str__(self) -> str:
+        return self.spell(["…"])
+
+
+class _OneColumn(Transform):
+    """A transform of one column that is NULL exactly where the column is NULL."""
+
+    def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
+        (source,), (type,) = values, types
+        if source.has_all_values:
+            found = ALL_VALUES
+        else:
+            found = self._project(source, type) if source.intervals else EMPTY
+        return found.with_null(source.null)
+
+    @abstractmethod
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        """The partition values of some values, but not all, that are not NULL."""
+
+
+@dataclass(frozen=True)
+class Identity(_OneColumn):
+    """The value itself. -0.0 and 0.0 are one value, and so are all NaN."""
+
+    kind: ClassVar[str] = "identity"
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        (type,) = types
+        _refuse_unordered(self, type)
+        return _decoded(type)
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        (array,) = arrays
+        return _one_zero(array) if pa.types.is_floating(array.type) else array
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        return values
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        return columns[0]
+
+    def spell(self, names: Sequence[str]) -> str:
+        return names[0]
+
+
+class Extract(_OneColumn):
+    """One part of the instant in UTC: a year, a month 1 to 12, a day 1 to 31, an hour 0 to 23."""
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        (type,) = types
+        if not (pa.types.is_timestamp(type) or pa.types.is_date(type)):
+            raise InvalidInput(f"{self.kind} needs a date or timestamp column, not {type}")
+        return pa.int32()
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        (array,) = arrays
+        type = array.type
+        if pa.types.is_timestamp(type) and type.tz is not None:
+            array = array.view(pa.timestamp(type.unit))
+        keys = array.view(pa.int32() if pa.types.is_date32(type) else pa.int64())
+        ends = pc.min_max(keys)
+        first, last = (end.as_py() for end in ends.values())
+        if first is None:
+            return pa.nulls(len(array), pa.int32())
+        ticks = civil.ticks_per_day(type)
+        first, last = civil.year_of(first // ticks), civil.year_of(last // ticks)
+        if first >= -9999 and last <= 9999:
+            return getattr(pc, self.kind)(array).cast(pa.int32())
+        # Arrow counts years in 16 bits.
+        if first < civil.FIRST_YEAR or last > civil.LAST_YEAR:
+            raise InvalidInput(
+                f"{self.kind} takes dates of the years {civil.FIRST_YEAR} to {civil.LAST_YEAR}, "
+                f"and there is one of the year {last if first >= civil.FIRST_YEAR else first}"
+            )
+        parts = self._part(np.asarray(keys.fill_null(0)).astype(np.int64), ticks)
+        return pa.array(parts.astype(np.int32), mask=np.asarray(array.is_null()))
+
+    @abstractmethod
+    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
+        """The part of keys of which `ticks` make a day."""
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        (column,) = columns
+        if not cuts_in_utc(column.type):
+            return None  # date_part looks at the column's own clock, the transform at UTC's.
+        return Call("date_part", (Literal("string", self.kind), column))
+
+
+@dataclass(frozen=True)
+class Year(Extract):
+    kind: ClassVar[str] = "year"
+    suffix: ClassVar[str] = "_year"
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        ticks = civil.ticks_per_day(type)
+        found = []
+        for low, high in values.intervals:
+            first = None if low is None else civil.year_of(low // ticks)
+            last = None if high is None else civil.year_of((high - 1) // ticks) + 1
+            found.append((first, last))
+        return ValueSet.of(found)
+
+    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
+        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[0])
+
+
+class _Cyclic(Extract):
+    """A part that comes round again: only short ranges name the values they touch."""
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        touched: set[int] = set()
+        for low, high in values.intervals:
+            if low is None or high is None:
+                return ALL_VALUES
+            parts = self._touched(low, high - 1, type)
+            if parts is None:
+                return ALL_VALUES
+            touched |= parts
+        return domain_of(pa.int32()).points(sorted(touched))
+
+    @abstractmethod
+    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
+        """The parts that the instants from `first` to `last` have; None for all."""
+
+
+@dataclass(frozen=True)
+class Month(_Cyclic):
+    kind: ClassVar[str] = "month"
+    suffix: ClassVar[str] = "_month"
+
+    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
+        ticks = civil.ticks_per_day(type)
+        start, end = civil.month_index(first // ticks), civil.month_index(last // ticks)
+        return None if end - start >= 11 else {m % 12 + 1 for m in range(start, end + 1)}
+
+    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
+        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[1])
+
+
+@dataclass(frozen=True)
+class Day(_Cyclic):
+    kind: ClassVar[str] = "day"
+    suffix: ClassVar[str] = "_day"
+
+    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
+        ticks = civil.ticks_per_day(type)
+        start, end = first // ticks, last // ticks
+        return None if end - start >= 62 else {civil.day_of(d) for d in range(start, end + 1)}
+
+    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
+        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[2])
+
+
+@dataclass(frozen=True)
+class Hour(_Cyclic):
+    kind: ClassVar[str] = "hour"
+    suffix: ClassVar[str] = "_hour"
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        if not pa.types.is_timestamp(types[0]):
+            raise InvalidInput(f"hour needs a timestamp column, not {types[0]}")
+        return pa.int32()
+
+    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
+        ticks = civil.ticks_per_day(type) // 24
+        start, end = first // ticks, last // ticks
+        return None if end - start >= 23 else {h % 24 for h in range(start, end + 1)}
+
+    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
+        return keys % ticks // (ticks // 24)
+
+
+@dataclass(frozen=True)
+class Bucket(_OneColumn):
+    """A hash of the value, modulo the number of buckets."""
+
+    num_buckets: int
+    kind: ClassVar[str] = "bucket"
+    suffix: ClassVar[str] = "_bucket"
+
+    def __post_init__(self) -> None:
+        _check_positive("num_buckets", self.num_buckets)
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        for type in types:
+            hashing.murmur3(pa.nulls(0, type))
+        return pa.int32()
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return hashing.bucket(hashing.murmur3(arrays[0]), self.num_buckets)
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        domain = domain_of(type)
+        keys = domain.enumerate(values.with_null(False), ENUMERATE_LIMIT)
+        if keys is None:
+            return ALL_VALUES
+        buckets = self.apply([domain.array(keys)])
+        return domain_of(pa.int32()).points(sorted(set(buckets.to_pylist())))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, "num_buckets": self.num_buckets}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"{self.kind}({self.num_buckets}, {', '.join(names)})"
+
+
+@dataclass(frozen=True)
+class MultiBucket(Transform):
+    """A hash of several columns, NULLs passed over, modulo the number of buckets."""
+
+    num_buckets: int
+    kind: ClassVar[str] = "multi_bucket"
+    suffix: ClassVar[str] = "_bucket"
+
+    def __post_init__(self) -> None:
+        _check_positive("num_buckets", self.num_buckets)
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        if not types:
+            raise InvalidInput("multi_bucket needs at least one column")
+        for type in types:
+            hashing.murmur3(pa.nulls(0, type))
+        return pa.int32()
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return hashing.bucket(hashing.murmur3_multi(arrays), self.num_buckets)
+
+    def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
+        rows = _combinations(values, types)
+        if rows is None:
+            return FULL if all(v.null for v in values) else ALL_VALUES
+        found = self.apply(rows).to_pylist()
+        return domain_of(pa.int32()).points(sorted(set(found) - {None}) + [None] * (None in found))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, "num_buckets": self.num_buckets}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"{self.kind}({self.num_buckets}, {', '.join(names)})"
+
+
+@dataclass(frozen=True)
+class Truncate(_OneColumn):
+    """The first `width` characters of a string, or a number rounded toward zero to a multiple."""
+
+    width: int
+    kind: ClassVar[str] = "truncate"
+    suffix: ClassVar[str] = "_truncate"
+
+    def __post_init__(self) -> None:
+        _check_positive("width", self.width)
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        (type,) = types
+        type = _decoded(type)
+        t = pa.types
+        if not (
+            isinstance(domain_of(type), TextDomain)
+            or t.is_integer(type)
+            or t.is_decimal(type)
+            or t.is_floating(type)
+        ):
+            raise InvalidInput(f"truncate needs a string or number column, not {type}")
+        if t.is_decimal(type) and type.scale < 0:
+            raise InvalidInput(f"truncate needs a scale that is not negative, unlike {type}")
+        return type
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        (array,) = arrays
+        type = array.type
+        if isinstance(domain_of(type), TextDomain):
+            if pa.types.is_string_view(type):  # Arrow has no kernel for views.
+                array = array.cast(pa.large_string())
+            return pc.utf8_slice_codeunits(array, 0, self.width).cast(type)
+        if pa.types.is_decimal(type):
+            domain, step = domain_of(type), self._step(type)
+            keys = [domain.key(scalar) if scalar.is_valid else None for scalar in array]
+            return domain.array([None if k is None else _toward_zero(k, step) for k in keys])
+        values = _numpy(array)
+        wide: Any = np.int64
+        if pa.types.is_floating(type):
+            wide = np.float64
+        elif pa.types.is_unsigned_integer(type):
+            wide = np.uint64
+        with np.errstate(invalid="ignore"):
+            whole = values.astype(wide)
+            found = (whole - np.fmod(whole, wide(self.width))).astype(values.dtype)
+        result = pa.array(found, type, mask=np.asarray(array.is_null()), from_pandas=False)
+        return _one_zero(result) if pa.types.is_floating(type) else result
+
+    def _step(self, type: pa.DataType) -> int:
+        scale = type.scale if pa.types.is_decimal(type) else 0
+        return self.width * int(10**scale)
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        domain = domain_of(type)
+        if isinstance(domain, TextDomain):
+            return ValueSet.of(
+                (
+                    None if low is None else low[: self.width],
+                    None if high is None else self._past_prefix(high),
+                )
+                for low, high in values.intervals
+            )
+        if isinstance(domain, FloatDomain):
+            return self._project_floats(values, domain)
+        step = self._step(type)
+        return ValueSet.of(
+            (
+                None if low is None else _toward_zero(low, step),
+                None if high is None else _toward_zero(high - 1, step) + 1,
+            )
+            for low, high in values.intervals
+        )
+
+    def _past_prefix(self, high: str) -> str:
+        """Just above the truncation of every string below `high`."""
+        return high if len(high) <= self.width else high[: self.width] + "\0"
+
+    def _project_floats(self, values: ValueSet, domain: FloatDomain) -> ValueSet:
+        # Infinity and NaN all come to NaN, so their partition is kept for any open range.
+        infinity = domain.highest - 1
+        found = []
+        for low, high in values.intervals:
+            low = domain.lowest if low is None else low
+            last = domain.highest if high is None else high - 1
+            if low == domain.lowest or last >= infinity:
+                found.append((domain.highest, domain.highest + 1))
+            low, last = max(low, domain.lowest + 1), min(last, infinity - 1)
+            if low <= last:
+                ends = self.apply([domain.array([low, last])])
+                found.append((domain.key(ends[0]), domain.key(ends[1]) + 1))
+        return ValueSet.of(found)
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        (column,) = columns
+        width = Literal("number", self.width)
+        if isinstance(domain_of(column.type), TextDomain):
+            return Call("left", (column, width))
+        if pa.types.is_floating(column.type):
+            return None
+        return Call("-", (column, Call("%", (column, width))))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, "width": self.width}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"{self.kind}({self.width}, {', '.join(names)})"
+
+
+@dataclass(frozen=True)
+class Expression(Transform):
+    """A DataFusion expression over `col0`, `col1`, …, evaluated as written."""
+
+    sql: str
+    kind: ClassVar[str] = "expression"
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        from phalanx.model.expressions import check
+
+        return check(self.sql, tuple(types))
+
+    def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        from phalanx.model.expressions import type_of_custom
+
+        return type_of_custom(self.sql, tuple(types))
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        from phalanx.model.expressions import evaluate_custom
+
+        found = evaluate_custom(self.sql, arrays)
+        return _one_zero(found) if pa.types.is_floating(found.type) else found
+
+    def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
+        try:
+            rows = _combinations(values, types)
+            if rows is not None:
+                return _set_of(self.apply(rows))
+            if len(values) == 1 and self._is_monotonic(types[0]):
+                return self._project_range(values[0], types[0])
+        except InvalidInput:
+            pass  # It fails on a value that the filter names, and so tells nothing about it.
+        return FULL
+
+    def _project_range(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        domain, slack = domain_of(type), _slack(type)
+        keys: list[Any] = [None]
+        for low, high in values.intervals:
+            keys.append(None if low is None else _moved(low, -slack, domain))
+            keys.append(None if high is None else _moved(high, slack - 1, domain))
+        ends = self.apply([domain.array(keys)])
+        target = domain_of(ends.type)
+        null, *found = (target.key(end) if end.is_valid else None for end in ends)
+        result = EMPTY
+        if values.null:
+            result = EMPTY.with_null(True) if null is None else target.point(null)
+        for i, (low, high) in enumerate(values.intervals):
+            first, last = found[2 * i], found[2 * i + 1]
+            if (low is not None and first is None) or (high is not None and last is None):
+                return FULL
+            after = None if last is None else target.successor(last)
+            if isinstance(domain, TextDomain) and high is not None:
+                after = min(after, high)  # The beginning of a string is not above the string.
+            result = result | ValueSet.of([(first, after)])
+            if (low is None or high is None) and self._fades(domain):
+                result = result.with_null(True)
+        return target.clip(result)
+
+    def _fades(self, domain: Domain) -> bool:
+        """Whether it is NULL at the ends of time, as `date_part` is."""
+        if domain.highest is None:
+            return False
+        try:
+            return bool(self.apply([domain.array([domain.lowest, domain.highest])]).null_count)
+        except InvalidInput:
+            return False
+
+    @cached_property
+    def _parsed(self) -> Term | None:
+        from phalanx.model.parser import parse
+
+        try:
+            return parse(self.sql)
+        except InvalidInput:
+            return None  # SQL that our filters do not speak, such as CASE: never recognized.
+
+    def _is_monotonic(self, type: pa.DataType) -> bool:
+        is_text = isinstance(domain_of(type), TextDomain)
+        return (_keeps_order_of_text if is_text else _keeps_order)(self._parsed)
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        from phalanx.model.predicates import resolve_names
+
+        by_path: dict[tuple[str, ...], Column]
+        by_path = {(f"col{i}",): column for i, column in enumerate(columns)}
+        try:
+            return self._parsed and resolve_names(self._parsed, by_path.__getitem__)
+        except KeyError:
+            return None  # A field of a struct column, or a name in capitals.
+
+    def spell(self, names: Sequence[str]) -> str:
+        by_name = {f"col{i}": name for i, name in enumerate(names)}
+        return re.sub(r"\bcol\d+\b", lambda found: by_name.get(found[0], found[0]), self.sql)
+
+
+def from_json(value: dict[str, Any]) -> Transform:
+    """The transform that a spec's JSON names. Raises InvalidInput for an unknown one."""
+    kind = value.get("type")
+    try:
+        match kind:
+            case "bucket" | "multi_bucket":
+                return (Bucket if kind == "bucket" else MultiBucket)(value["num_buckets"])
+            case "truncate":
+                return Truncate(value["width"])
+    except KeyError as missing:
+        raise InvalidInput(f"the transform {kind!r} needs {missing.args[0]}") from None
+    simple = {cls.kind: cls for cls in (Identity, Year, Month, Day, Hour)}
+    if kind not in simple:
+        raise InvalidInput(f"unknown partition transform {kind!r}")
+    return simple[kind]()
+
+
+# Helpers -------------------------------------------------------------------------------------
+
+
+def _check_positive(what: str, number: Any) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number < 2**31:
+        raise InvalidInput(f"{what} must be a whole number from 1 to 2147483647, not {number}")
+
+
+def _decoded(type: pa.DataType) -> pa.DataType:
+    """The type behind a dictionary or an extension."""
+    if pa.types.is_dictionary(type):
+        return _decoded(type.value_type)
+    return _decoded(type.storage_type) if isinstance(type, pa.BaseExtensionType) else type
+
+
+def _refuse_unordered(transform: Transform, type: pa.DataType) -> None:
+    domain = domain_of(type)
+    if isinstance(domain, NullnessDomain) or _is_binary(_decoded(type)):
+        hint = ": bucket it instead" if _is_binary(_decoded(type)) else ""
+        raise InvalidInput(f"{transform.kind} cannot partition by a column of type {type}{hint}")
+
+
+def _is_binary(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(
+        t.is_binary(type)
+        or t.is_large_binary(type)
+        or t.is_fixed_size_binary(type)
+        or t.is_binary_view(type)
+    )
+
+
+def _one_zero(array: pa.Array) -> pa.Array:
+    """Floats with -0.0 as 0.0 and one NaN."""
+    values = _numpy(array) + array.type.to_pandas_dtype()(0.0)
+    values[np.isnan(values)] = np.nan
+    return pa.array(values, array.type, mask=np.asarray(array.is_null()), from_pandas=False)
+
+
+def _numpy(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The numbers of an array, 0 where NULL."""
+    zero = pa.scalar(0, pa.int8()).cast(array.type)
+    found: np.ndarray[Any, Any] = np.asarray(array.fill_null(zero))
+    return found
+
+
+def _toward_zero(key: int, step: int) -> int:
+    return key - key % step if key >= 0 else key + -key % step
+
+
+def _combinations(
+    values: Sequence[ValueSet], types: Sequence[pa.DataType]
+) -> list[pa.Array] | None:
+    """Every row that the sets allow, as columns, where there are not too many."""
+    domains = [domain_of(type) for type in types]
+    lists = []
+    total = 1
+    for domain, found in zip(domains, values, strict=True):
+        keys = domain.enumerate(found, ENUMERATE_LIMIT)
+        if keys is None:
+            return None
+        total *= len(keys)
+        if total > ENUMERATE_LIMIT:
+            return None
+        lists.append(keys)
+    rows = list(itertools.product(*lists))
+    return [domain.array([row[i] for row in rows]) for i, domain in enumerate(domains)]
+
+
+def _set_of(array: pa.Array) -> ValueSet:
+    domain = domain_of(array.type)
+    keys = {domain.key(scalar) for scalar in array if scalar.is_valid}
+    return domain.points(list(keys)).with_null(bool(array.null_count))
+
+
+def _slack(type: pa.DataType) -> int:
+    """How far to widen a range before folding its ends.
+
+    A zoned column's own clock can go back, so a function of it is monotonic only up to that.
+    """
+    return 0 if cuts_in_utc(type) else 2 * civil.ticks_per_day(type)
+
+
+def _moved(key: Any, by: int, domain: Domain) -> Any:
+    """A key moved by some steps, but not out of its type. Strings stay: they have no steps."""
+    if domain.highest is None:
+        return key
+    return max(domain.lowest, min(domain.highest, key + by))
+
+
+_CASTS = {f"cast:{name}" for name in ("DATE", "TIMESTAMP", "BIGINT", "INT", "INTEGER", "DOUBLE")}
+
+
+def _keeps_order(term: Term | None) -> bool:
+    """Whether a term of a number or time never falls when `col0` rises."""
+    match term:
+        case Name(path=("col0",)):
+            return True
+        case Call(function="date_trunc", args=(Literal(), inner)):
+            return _keeps_order(inner)
+        case Call(function="date_part", args=(Literal(value="year" | "epoch"), inner)):
+            return _keeps_order(inner)
+        case Call(function="floor" | "ceil" | "trunc" | "to_date", args=(inner,)):
+            return _keeps_order(inner)
+        case Call(function=name, args=(inner,)) if name in _CASTS:
+            return _keeps_order(inner)
+        case Call(function="/", args=(inner, Literal(kind="number", value=by))):
+            return bool(by > 0) and _keeps_order(inner)
+    return False
+
+
+def _keeps_order_of_text(term: Term | None) -> bool:
+    """Whether a term of a string never falls when `col0` rises: the beginnings of it do not."""
+    match term:
+        case Name(path=("col0",)):
+            return True
+        case Call(function="left", args=(inner, Literal(kind="number", value=count))):
+            return bool(count >= 0) and _keeps_order_of_text(inner)
+        case Call(
+            function="substr" | "substring",
+            args=(inner, Literal(kind="number", value=1), Literal(kind="number")),
+        ):
+            return _keeps_order_of_text(inner)
+    return False
