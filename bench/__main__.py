@@ -1,0 +1,23 @@
+"""`make bench`: run every measurement in a process of its own, and print what it found.
+
+Name some to run only those: `make bench ARGS="planning write"`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+ALL = ("planning", "write", "read", "counts")
+
+
+def main(names: list[str]) -> int:
+    short = 0
+    for name in names or ALL:
+        print(f"\n{name}", flush=True)
+        short |= subprocess.call([sys.executable, "-m", f"bench.{name}"])
+    return short
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

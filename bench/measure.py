@@ -1,0 +1,54 @@
+"""How things are timed and told."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured figure and what it should be at most (or at least)."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float | None = None
+    at_least: bool = False
+
+    @property
+    def ok(self) -> bool:
+        if self.bound is None:
+            return True
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+    def __str__(self) -> str:
+        text = f"{self.name:<62} {self.value:>10.2f} {self.unit:<5}"
+        if self.bound is not None:
+            sign = ">=" if self.at_least else "<="
+            text += f"  wanted {sign} {self.bound:g}  {'ok' if self.ok else 'SHORT'}"
+        return text
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def interleaved(runs: int, *works: Callable[[], Any]) -> list[float]:
+    """The median time of each piece of work, the pieces run in turn."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(runs):
+        for found, work in zip(times, works, strict=True):
+            found.append(seconds(work))
+    return [statistics.median(found) for found in times]
+
+
+def peak_memory() -> float:
+    """The most memory this process has held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,109 @@
+"""Open a table and prune its leaves, at 1k, 10k and 100k leaves.
+
+The manifests are real; the leaves behind them are not, because planning opens none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+import phalanx
+from bench.measure import Figure, interleaved
+from phalanx.storage import cache
+from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.table.table import Table
+from phalanx.transaction.snapshot import Snapshot
+
+SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("country", pa.string())])
+WHERE = "ts >= '2025-03-10' AND ts < '2025-03-12' AND country = 'C07' AND id = 34"
+
+
+def table_of(folder: Path, leaves: int) -> Table:
+    """A table with this many leaves: days, 20 countries and 5 buckets."""
+    table = phalanx.create(folder, SCHEMA, partition_by=["days(ts)", "country", "bucket(5, id)"])
+    snapshot = table._snapshot
+    head = snapshot.head.after(snapshot.head.committed_at)
+    rows = Rows(head.specs)
+    for number in range(leaves):
+        day, rest = divmod(number, 100)
+        year, day = divmod(day, 360)
+        values = {
+            "ts_year": 2025 - year,
+            "ts_month": day // 30 + 1,
+            "ts_day": day % 30 + 1,
+            "country": f"C{rest // 5:02}",
+            "id_bucket": rest % 5,
+        }
+        name = f"v1$n{number:015}"
+        rows.add(name, NAMESPACE, {}, values)
+        rows.add(
+            f"{name}$dataset",
+            TABLE,
+            {},
+            values,
+            location=f"{number:08x}_{name}$dataset",
+            read_version=2**63 + number,
+            spec_id=1,
+            version_number=1,
+            row_count=1000,
+            byte_count=50_000,
+            fragment_count=1,
+        )
+        rows.add(f"{name}$dataset$1", VERSION, read_version=2**63 + number)
+    rows.add_head(head)
+    snapshot.manifest.swap(rows.to_table())
+    dataset = snapshot.location.open(snapshot.location.manifest)
+    dataset.optimize.compact_files(target_rows_per_fragment=20_000)
+    dataset.optimize.optimize_indices()
+    return phalanx.open(folder)
+
+
+def main() -> int:
+    root = Path(tempfile.mkdtemp())
+    figures = []
+    try:
+        for leaves in (1_000, 10_000, 100_000):
+            folder = root / str(leaves)
+            selected = table_of(folder, leaves).scan(where=WHERE).plan().selected
+            assert selected == 2 * (leaves >= 10_000) or leaves == 1_000, selected
+
+            def cached(folder: Path = folder) -> None:
+                phalanx.open(folder).scan(where=WHERE).plan()
+
+            def uncached(folder: Path = folder) -> None:
+                snapshot = Snapshot.latest(phalanx.open(folder)._snapshot.location)
+                path = cache._path(snapshot.manifest)
+                if path is not None:
+                    path.unlink(missing_ok=True)
+                phalanx.open(folder).scan(where=WHERE).plan()
+
+            cached()
+            warm, cold = interleaved(9, cached, uncached)
+            large = leaves == 100_000
+            figures += [
+                Figure(
+                    f"open and prune {leaves:,} leaves, cached",
+                    warm * 1e3,
+                    "ms",
+                    20 if large else None,
+                ),
+                Figure(
+                    f"open and prune {leaves:,} leaves, not cached",
+                    cold * 1e3,
+                    "ms",
+                    150 if large else None,
+                ),
+            ]
+    finally:
+        shutil.rmtree(root)
+    print(*figures, sep="\n")
+    return int(not all(figure.ok for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The head row: what makes one version of the manifest one thing.
+
+Every transaction rewrites this row, so two that start from the same snapshot collide on it. It
+holds the sequence number, the schema and specs that count, marks that only ever rise (so that
+nothing is reused), the salt of the names, and which features a reader or writer must know.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from phalanx.errors import CorruptTable, UnsupportedTable
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import PartitionSpec
+
+HEAD_ID = "__head"
+HEAD_TYPE = "__head"
+FORMAT_VERSION = 1
+READER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES: frozenset[str] = frozenset()
+_PROPERTY = "property."
+
+
+@dataclass(frozen=True)
+class Head:
+    """The state of a table at one sequence number."""
+
+    sequence: int
+    committed_at: dt.datetime
+    schema: TableSchema
+    specs: tuple[PartitionSpec, ...]
+    spec_id: int
+    max_field_id: int
+    table_id: str
+    salt: bytes
+    transactions: str = "strong"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+    #: False for a manifest that another client wrote: it has no head row and is only read.
+    ours: bool = True
+
+    @staticmethod
+    def first(schema: TableSchema, spec: PartitionSpec, now: dt.datetime, mode: str) -> Head:
+        """The head of a new table."""
+        return Head(
+            sequence=1,
+            committed_at=now,
+            schema=schema,
+            specs=(spec,),
+            spec_id=spec.id,
+            max_field_id=max(schema.field_ids),
+            table_id=uuid.uuid4().hex,
+            salt=secrets.token_bytes(16),
+            transactions=mode,
+        )
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The spec that new rows are written under."""
+        return next(spec for spec in self.specs if spec.id == self.spec_id)
+
+    def after(self, now: dt.datetime, **changes: Any) -> Head:
+        """The head of the next transaction. Time never runs backwards in a table."""
+        return replace(
+            self,
+            sequence=self.sequence + 1,
+            committed_at=max(now, self.committed_at),
+            **changes,
+        )
+
+    def to_metadata(self) -> dict[str, str]:
+        """The row's metadata: strings only, as stock clients demand."""
+        values = {
+            "format_version": str(FORMAT_VERSION),
+            "reader_features": json.dumps(sorted(self.reader_features)),
+            "writer_features": json.dumps(sorted(self.writer_features)),
+            "table_id": self.table_id,
+            "salt": self.salt.hex(),
+            "transactions": self.transactions,
+            "schema": json.dumps(self.schema.to_json(), separators=(",", ":")),
+            "specs": json.dumps([s.to_json() for s in self.specs], separators=(",", ":")),
+            "spec_id": str(self.spec_id),
+            "max_field_id": str(self.max_field_id),
+            "max_spec_id": str(max(spec.id for spec in self.specs)),
+        }
+        return values | {_PROPERTY + key: value for key, value in self.properties.items()}
+
+    @staticmethod
+    def from_row(sequence: int, committed_at: dt.datetime, metadata: Mapping[str, str]) -> Head:
+        """Raises UnsupportedTable where the table needs a feature that is unknown here."""
+        version = int(metadata.get("format_version", 0))
+        readers = frozenset(json.loads(metadata.get("reader_features", "[]")))
+        if version != FORMAT_VERSION or not readers <= READER_FEATURES:
+            needs = ", ".join(sorted(readers - READER_FEATURES)) or f"format {version}"
+            raise UnsupportedTable(f"the table needs {needs}: upgrade Phalanx to read it")
+        try:
+            return Head(
+                sequence=sequence,
+                committed_at=committed_at,
+                schema=TableSchema.from_json(json.loads(metadata["schema"])),
+                specs=tuple(PartitionSpec.from_json(s) for s in json.loads(metadata["specs"])),
+                spec_id=int(metadata["spec_id"]),
+                max_field_id=int(metadata["max_field_id"]),
+                table_id=metadata["table_id"],
+                salt=bytes.fromhex(metadata["salt"]),
+                transactions=metadata["transactions"],
+                properties={
+                    key.removeprefix(_PROPERTY): value
+                    for key, value in metadata.items()
+                    if key.startswith(_PROPERTY)
+                },
+                reader_features=readers,
+                writer_features=frozenset(json.loads(metadata.get("writer_features", "[]"))),
+            )
+        except KeyError as missing:
+            raise CorruptTable(f"the head row has no {missing.args[0]}") from None
+
+    @staticmethod
+    def foreign(version: int, metadata: Mapping[str, str], strong: bool) -> Head:
+        """The head that the table metadata of another client's manifest amounts to."""
+        specs = [
+            PartitionSpec.loads(value)
+            for key, value in metadata.items()
+            if key.startswith("partition_spec_v")
+        ]
+        specs.sort(key=lambda spec: spec.id)
+        schema = TableSchema.from_json(json.loads(metadata["schema"]))
+        return Head(
+            sequence=version,
+            committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
+            schema=schema,
+            specs=tuple(specs),
+            spec_id=specs[-1].id,
+            max_field_id=max(schema.field_ids),
+            table_id="",
+            salt=b"",
+            transactions="strong" if strong else "weak",
+            ours=False,
+        )
+
+    def check_writable(self) -> None:
+        """Raise UnsupportedTable where this version of Phalanx must not write."""
+        if not self.ours:
+            raise UnsupportedTable(
+                "the table was made by another client and has no head row: it can only be read"
+            )
+        unknown = self.writer_features - WRITER_FEATURES
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise UnsupportedTable(f"the table needs {names}: upgrade Phalanx to write to it")

@@ -1,0 +1,237 @@
+"""The leaves of a snapshot as columns: all that planning needs to know of them.
+
+Rows are in the order of spec and partition values, so a scan's order does not depend on the
+order in which things were written. The columns are also kept as a file that is mapped into
+memory (`phalanx.storage.cache`), so that a fresh process plans at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import CorruptTable
+from phalanx.model.domains import domain_of
+from phalanx.model.pruning import PartitionColumn, column_of
+from phalanx.model.specs import PartitionSpec
+from phalanx.storage.head import Head
+from phalanx.storage.manifest import TABLE, VERSION, ManifestVersion, partition_columns
+
+Array = np.ndarray[Any, Any]
+_NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
+_PLANNING = ("object_id", "location", "read_version", "spec_id", *_NUMBERS)
+
+
+@dataclass(frozen=True)
+class LeafRow:
+    """One leaf. `keys` are its partition values; `read_version` None means newest on main."""
+
+    index: int
+    object_id: str
+    location: str
+    read_version: int | None
+    spec_id: int
+    keys: tuple[Any, ...]
+    version_number: int
+    row_count: int | None
+    byte_count: int | None
+    fragment_count: int | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the namespaces above it, without the spec's."""
+        return self.object_id.split("$")[1:-1]
+
+
+class Leaves:
+    """The leaves of one snapshot."""
+
+    def __init__(self, table: pa.Table, specs: Iterable[PartitionSpec]) -> None:
+        self.table = table.combine_chunks() if table.num_rows else table
+        self.specs = {spec.id: spec for spec in specs}
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    @staticmethod
+    def read(manifest: ManifestVersion, head: Head) -> Leaves:
+        """Read the planning columns of every leaf."""
+        fields = partition_columns(head.specs)
+        found = manifest.read([*_PLANNING, *fields], f"object_type = '{TABLE}'")
+        found = _completed(found, manifest)
+        arrays: dict[str, Any] = {name: found.column(name) for name in _PLANNING}
+        order = [_array(arrays["spec_id"])]
+        for name in fields:
+            if name not in found.schema.names:
+                raise CorruptTable(
+                    f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
+                )
+            column = column_of(_one(found.column(name)))
+            indices = pa.array(column.codes, pa.int32(), mask=column.codes < 0)
+            arrays[name] = pa.DictionaryArray.from_arrays(indices, column.values)
+            order.append(column.codes)
+        table = pa.table(arrays)
+        ranks = np.lexsort(order[::-1])
+        return Leaves(table.take(pa.array(ranks)), head.specs)
+
+    @cached_property
+    def spec_ids(self) -> Array:
+        return _array(self.table.column("spec_id"))
+
+    @cached_property
+    def row_counts(self) -> Array:
+        """Rows of each leaf; -1 where the manifest does not say."""
+        return _array(self.table.column("row_count"))
+
+    @cached_property
+    def byte_counts(self) -> Array:
+        return _array(self.table.column("byte_count"))
+
+    @cached_property
+    def fragment_counts(self) -> Array:
+        return _array(self.table.column("fragment_count"))
+
+    def range_of(self, spec_id: int) -> tuple[int, int]:
+        """Where the leaves of a spec begin and end."""
+        low = int(np.searchsorted(self.spec_ids, spec_id))
+        high = int(np.searchsorted(self.spec_ids, spec_id, side="right"))
+        return low, high
+
+    def column(self, field_name: str) -> PartitionColumn:
+        """A partition column over all leaves."""
+        known = self._columns.get(field_name)
+        if known is None:
+            known = self._columns[field_name] = _partition_column(self.table.column(field_name))
+        return known
+
+    @cached_property
+    def _columns(self) -> dict[str, PartitionColumn]:
+        return {}
+
+    def columns_of(self, spec: PartitionSpec) -> dict[str, PartitionColumn]:
+        """The partition columns of the leaves of one spec, by field id."""
+        low, high = self.range_of(spec.id)
+        found = {}
+        for field in spec.fields:
+            whole = self.column(field.column_name)
+            found[field.field_id] = PartitionColumn(whole.values, whole.codes[low:high])
+        return found
+
+    def row(self, index: int) -> LeafRow:
+        spec = self.specs[int(self.spec_ids[index])]
+        cells = {name: self.table.column(name)[index].as_py() for name in _PLANNING}
+        keys = []
+        for field in spec.fields:
+            column = self.column(field.column_name)
+            code = int(column.codes[index])
+            keys.append(
+                None if code < 0 else domain_of(column.values.type).key(column.values[code])
+            )
+        counts = {n: (None if cells[n] is None or cells[n] < 0 else cells[n]) for n in _NUMBERS[1:]}
+        return LeafRow(
+            index=index,
+            object_id=cells["object_id"],
+            location=cells["location"],
+            read_version=cells["read_version"],
+            spec_id=spec.id,
+            keys=tuple(keys),
+            version_number=max(cells["version_number"] or 0, 0),
+            **counts,
+        )
+
+    def find(self, spec: PartitionSpec, keys: Sequence[Any]) -> int | None:
+        """The row of the first leaf whose outermost values are these keys, or None."""
+        low, high = self.range_of(spec.id)
+        if low == high:
+            return None
+        mask = np.ones(high - low, dtype=bool)
+        for field, key in zip(spec.fields, keys, strict=False):
+            column = self.column(field.column_name)
+            code = _code(column, key)
+            if code is None:
+                return None
+            mask &= column.codes[low:high] == code
+        first = int(np.argmax(mask))
+        return low + first if mask[first] else None
+
+
+def _code(column: PartitionColumn, key: Any) -> int | None:
+    """The code of a key in a partition column, or None where no leaf has it."""
+    if key is None:
+        return -1
+    ranges = column.code_ranges(domain_of(column.values.type).point(key))
+    return next((low for low, high in ranges if low < high), None)
+
+
+def _partition_column(column: pa.ChunkedArray) -> PartitionColumn:
+    array = _one(column)
+    codes = _array(array.indices)
+    if array.null_count:
+        codes = np.where(_valid(array.indices), codes, -1)
+    return PartitionColumn(array.dictionary, codes.astype(np.int32, copy=False))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """A chunked column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _array(column: Any) -> Array:
+    """An integer column as numpy, read from its buffer; NULL slots hold -1."""
+    array = _one(column) if isinstance(column, pa.ChunkedArray) else column
+    if not len(array):
+        return np.zeros(0, dtype=array.type.to_pandas_dtype())
+    dtype = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.int8}[array.type.byte_width]
+    values = np.frombuffer(array.buffers()[1], dtype=dtype)[
+        array.offset : array.offset + len(array)
+    ]
+    return np.where(_valid(array), values, -1) if array.null_count else values
+
+
+def _valid(array: pa.Array) -> Array:
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], dtype=np.uint8), bitorder="little")
+    return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def _completed(found: pa.Table, manifest: ManifestVersion) -> pa.Table:
+    """The planning columns of a manifest that may lack some: one that another client wrote."""
+    rows = found.num_rows
+    ids = found.column("object_id").to_pylist() if "spec_id" not in found.schema.names else []
+    defaults: Mapping[str, Any] = {
+        "spec_id": lambda: pa.array([int(id.split("$")[0][1:]) for id in ids], pa.int32()),
+        "read_version": lambda: pa.nulls(rows, pa.uint64()),
+        **{name: (lambda: pa.nulls(rows, pa.int64())) for name in _NUMBERS},
+    }
+    for name, default in defaults.items():
+        if name not in found.schema.names:
+            found = found.append_column(name, default())
+    if found.column("read_version").null_count:
+        found = _with_newest_versions(found, manifest)
+    return found
+
+
+def _with_newest_versions(found: pa.Table, manifest: ManifestVersion) -> pa.Table:
+    """`read_version` from the newest version row, for tables that leave it NULL themselves."""
+    if "read_version" not in manifest.dataset.schema.names:
+        return found
+    rows = manifest.read(["object_id", "read_version"], f"object_type = '{VERSION}'")
+    newest: dict[str, tuple[int, int]] = {}
+    for id, version in zip(*(rows.column(i).to_pylist() for i in (0, 1)), strict=True):
+        table, _, number = id.rpartition("$")
+        if number.isdigit() and version is not None:
+            newest[table] = max(newest.get(table, (0, 0)), (int(number), version))
+    ids = found.column("object_id").to_pylist()
+    current = found.column("read_version").to_pylist()
+    versions = [
+        version if version is not None else newest.get(id, (0, None))[1]
+        for id, version in zip(ids, current, strict=True)
+    ]
+    index = found.schema.names.index("read_version")
+    return found.set_column(index, "read_version", pa.array(versions, pa.uint64()))

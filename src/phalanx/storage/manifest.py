@@ -1,0 +1,291 @@
+"""The `__manifest` table: one row for every namespace, leaf, leaf version and transaction.
+
+Its layout is Appendix C of the specification. Columns and rows that the specification does not
+know are ours, and stock clients pass over them:
+
+| column                                | on rows                   | holds                       |
+|---------------------------------------|---------------------------|-----------------------------|
+| `spec_id`                             | table                     | the spec it was written by  |
+| `version_number`                      | table                     | the newest in its timeline  |
+| `row_count byte_count fragment_count` | table                     | the leaf's size             |
+| `column_stats`                        | table                     | read only on request        |
+| `sequence committed_at`               | __head, transaction       | the table's version and time|
+
+`swap` is the one way to change rows: a merge that always carries the head row, compared against
+the version it was prepared from. It either lands whole or raises `SwapLost`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance import LanceOperation
+from lance.fragment import write_fragments
+
+from phalanx.errors import CorruptTable, TableExists, TableNotFound
+from phalanx.model import statistics
+from phalanx.model.domains import domain_of
+from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
+from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
+from phalanx.storage.location import Location
+
+NAMESPACE, TABLE, VERSION, TRANSACTION = "namespace", "table", "table_version", "transaction"
+
+#: A bit that no stock client knows: it makes them refuse to write, and read all the same.
+GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
+GUARD_VALUE = str(1 << 40)
+TABLE_ID_KEY = "phalanx.table_id"
+SPEC_KEY = "partition_spec_v"
+
+_FIXED = [
+    pa.field(
+        "object_id",
+        pa.string(),
+        nullable=False,
+        metadata={"lance-schema:unenforced-primary-key:position": "0"},
+    ),
+    pa.field("object_type", pa.string(), nullable=False),
+    pa.field("location", pa.string()),
+    pa.field("metadata", pa.string()),
+    pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
+    pa.field("read_version", pa.uint64()),
+    pa.field("spec_id", pa.int32()),
+    pa.field("version_number", pa.int64()),
+    pa.field("row_count", pa.int64()),
+    pa.field("byte_count", pa.int64()),
+    pa.field("fragment_count", pa.int64()),
+    pa.field("column_stats", statistics.ARROW_TYPE),
+    pa.field("sequence", pa.int64()),
+    pa.field("committed_at", pa.timestamp("us", "UTC")),
+]
+
+
+#: Up to how many rows a swap looks its rows up in the index.
+_INDEXED_ROWS = 10_000
+
+
+class SwapLost(Exception):
+    """Another transaction came first: look at what it did, and try again."""
+
+
+def manifest_schema(specs: Iterable[PartitionSpec]) -> pa.Schema:
+    """The manifest's columns, with one for each partition field that ever was."""
+    fields = {field.field_id: field for spec in specs for field in spec.fields}
+    return pa.schema([*_FIXED, *(pa.field(f.column_name, f.result_type) for f in fields.values())])
+
+
+class Rows:
+    """Rows to be written to a manifest, collected and then made into one Arrow table."""
+
+    def __init__(self, specs: Iterable[PartitionSpec]) -> None:
+        self._schema = manifest_schema(specs)
+        self._fields = {f.field_id: f for spec in specs for f in spec.fields}
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(
+        self,
+        object_id: str,
+        object_type: str,
+        metadata: Mapping[str, str] | None = None,
+        values: Mapping[str, Any] | None = None,
+        **columns: Any,
+    ) -> None:
+        """Add a row. `values` are keys of partition values by field id."""
+        row = {f"{COLUMN_PREFIX}{id}": key for id, key in (values or {}).items()}
+        row |= columns
+        row["object_id"], row["object_type"] = object_id, object_type
+        row["metadata"] = json.dumps(dict(metadata or {}), ensure_ascii=False)
+        self._rows[object_id] = row
+
+    def add_head(self, head: Head) -> None:
+        self.add(
+            HEAD_ID,
+            HEAD_TYPE,
+            head.to_metadata(),
+            sequence=head.sequence,
+            committed_at=head.committed_at,
+        )
+
+    def add_transaction(self, id: str, head: Head, metadata: Mapping[str, str]) -> None:
+        """The record of a transaction: it makes a retry a no-op, and is the table's history."""
+        self.add(
+            transaction_row(id),
+            TRANSACTION,
+            {"transaction_id": id, **metadata},
+            sequence=head.sequence,
+            committed_at=head.committed_at,
+        )
+
+    def to_table(self) -> pa.Table:
+        rows = list(self._rows.values())
+        columns = []
+        for field in self._schema:
+            cells = [row.get(field.name) for row in rows]
+            if field.name.startswith(COLUMN_PREFIX):
+                columns.append(domain_of(field.type).array(cells))
+            else:
+                columns.append(pa.array(cells, field.type))
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def transaction_row(id: str) -> str:
+    return f"__transaction${id}"
+
+
+def create(location: Location, head: Head, rows: Rows) -> None:
+    """Make the manifest of a new table in one commit that only one of two creators wins.
+
+    Raises TableExists where there is one already.
+    """
+    uri = location.manifest
+    if location.is_local and location.path is not None and location.path.is_file():
+        raise TableExists(f"{location.uri} is a file: a table needs a folder of its own")
+    if exists(location):
+        raise TableExists(f"there is already a table at {location.uri}: open it instead")
+    table = rows.to_table()
+    fragments = write_fragments(
+        table, uri, schema=table.schema, mode="create", storage_options=location.options
+    )
+    try:
+        dataset = lance.LanceDataset.commit(
+            uri,
+            LanceOperation.Overwrite(table.schema, fragments),
+            max_retries=0,
+            storage_options=location.options,
+        )
+    except OSError:
+        if exists(location):
+            raise TableExists(f"there is already a table at {location.uri}: open it") from None
+        raise
+    publish(dataset, head)
+    location.open(uri).create_scalar_index("object_id", "BTREE")
+
+
+def exists(location: Location) -> bool:
+    try:
+        location.open(location.manifest)
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def publish(dataset: Any, head: Head) -> None:
+    """Write the copy of schema and specs that other clients read from the table's metadata."""
+    wanted = {
+        GUARD_KEY: GUARD_VALUE,
+        TABLE_ID_KEY: head.table_id,
+        "schema": json.dumps(head.schema.to_json(), separators=(",", ":")),
+        **{f"{SPEC_KEY}{spec.id}": spec.dumps() for spec in head.specs},
+    }
+    have = dataset.metadata
+    changed: dict[str, str | None] = {
+        key: value for key, value in wanted.items() if have.get(key) != value
+    }
+    if changed:
+        updates = LanceOperation.UpdateMap(changed)
+        lance.LanceDataset.commit(
+            dataset,
+            LanceOperation.UpdateConfig(table_metadata_updates=updates),
+            read_version=dataset.version,
+        )
+
+
+class ManifestVersion:
+    """One version of the manifest, pinned. A new handle for every read of the newest."""
+
+    def __init__(self, location: Location, version: int | None = None) -> None:
+        """Raises TableNotFound where there is no manifest, or no such version of it."""
+        self.location = location
+        try:
+            self.dataset = location.open(location.manifest, version)
+        except (ValueError, OSError) as error:
+            if version is not None and exists(location):
+                raise TableNotFound(
+                    f"version {version} of the manifest of {location.uri} is gone"
+                ) from None
+            if not _is_missing(error):
+                raise
+            raise TableNotFound(
+                f"there is no table at {location.uri}: make one with phalanx.create"
+            ) from None
+        self.version: int = self.dataset.version
+        self.metadata: dict[str, str] = self.dataset.metadata
+
+    @property
+    def table_id(self) -> str | None:
+        return self.metadata.get(TABLE_ID_KEY)
+
+    def read(self, columns: Sequence[str], filter: str) -> pa.Table:
+        known = set(self.dataset.schema.names)
+        wanted = [column for column in columns if column in known]
+        return self.dataset.scanner(columns=wanted, filter=filter).to_table()
+
+    def head(self) -> Head:
+        """The head row, or what the metadata of another client's manifest amounts to."""
+        columns = ["object_id", "metadata", "sequence", "committed_at"]
+        rows = self.read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
+        if len(rows) > 1:
+            raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
+        if rows:
+            return head_of(rows[0])
+        if "schema" in self.metadata and any(key.startswith(SPEC_KEY) for key in self.metadata):
+            strong = "read_version" in self.dataset.schema.names
+            return Head.foreign(self.version, self.metadata, strong)
+        raise TableNotFound(
+            f"{self.location.uri} is a Lance namespace but no partitioned table: it has no spec"
+        )
+
+    def versions(self) -> list[int]:
+        """The versions of the manifest that still exist, oldest first."""
+        return sorted(entry["version"] for entry in self.dataset.versions())
+
+    def swap(self, rows: pa.Table) -> int:
+        """Write rows, if nobody has written a head since this version.
+
+        Returns the new version. Raises SwapLost where somebody has; nothing is written then.
+        """
+        # The merge moves the handle it runs on: a handle of its own keeps this one pinned.
+        target = self.location.open(self.location.manifest, self.version)
+        names = set(target.schema.names)
+        missing = [name for name in rows.schema.names if name not in names]
+        if missing:
+            raise CorruptTable(
+                f"the manifest of {self.location.uri} has lost the columns {', '.join(missing)}"
+            )
+        ordered = rows.select([name for name in target.schema.names if name in rows.schema.names])
+        merge = target.merge_insert("object_id")
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        # Through the index a few rows are merged fast; many exhaust the memory it may use.
+        merge = merge.use_index(rows.num_rows <= _INDEXED_ROWS)
+        try:
+            merge.conflict_retries(0).execute(ordered)
+        except OSError as error:
+            text = str(error)
+            if "Too many concurrent writers" in text or "conflict" in text.lower():
+                raise SwapLost(text) from None
+            raise
+        return int(target.version)
+
+
+def head_of(row: Mapping[str, Any]) -> Head:
+    """The head from its row."""
+    committed: dt.datetime = row["committed_at"]
+    return Head.from_row(row["sequence"], committed, json.loads(row["metadata"]))
+
+
+def partition_columns(specs: Iterable[PartitionSpec]) -> dict[str, PartitionField]:
+    """The manifest's partition columns by name."""
+    return {f.column_name: f for spec in specs for f in spec.fields}
+
+
+def _is_missing(error: Exception) -> bool:
+    text = str(error).lower()
+    return "not found" in text or "does not exist" in text or "no such file" in text

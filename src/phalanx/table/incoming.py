@@ -1,0 +1,228 @@
+"""Rows that come in: from whatever holds them to batches that fit the table's schema.
+
+A column fits where no value changes: the same type, a wider one, another spelling of strings or
+lists, or integers that all lie in range. Everything else is refused by name, before any file is
+written for that batch and long before anything is visible.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+
+#: How many bytes, and rows, of input are worked on at a time.
+CHUNK_BYTES = 64 * 1024 * 1024
+CHUNK_ROWS = 4_000_000
+
+
+def chunks(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of `data` as tables of bounded size that fit `schema`.
+
+    Takes a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a list
+    of dicts, or anything with an Arrow stream (DuckDB, Polars, a Phalanx scan). Raises
+    InvalidInput where the rows do not fit.
+    """
+    for table in _tables(data, schema):
+        yield conform(table, schema)
+
+
+def _tables(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
+    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+        data = _from_pandas(data, schema)
+    if isinstance(data, list):
+        data = _from_rows(data, schema)
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        _check_columns(data.schema, schema)
+        yield from _sliced(data)
+        return
+    yield from _gathered(_batches(data, schema))
+
+
+def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatchReader):
+        reader: Iterable[pa.RecordBatch] = data
+        _check_columns(data.schema, schema)
+    elif hasattr(data, "to_batches") and hasattr(data, "schema"):  # a pyarrow Dataset
+        _check_columns(data.schema, schema)
+        reader = data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__"):
+        stream = pa.RecordBatchReader.from_stream(data)
+        _check_columns(stream.schema, schema)
+        reader = stream
+    else:
+        raise InvalidInput(
+            f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
+            "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
+        )
+    yield from reader
+
+
+def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
+    columns = {}
+    for name in frame.columns:
+        type = schema.field(name).type if name in schema.names else None
+        try:
+            columns[str(name)] = pa.Array.from_pandas(frame[name], type=type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
+    return pa.table(columns)
+
+
+def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
+    if not all(isinstance(row, dict) for row in rows):
+        raise InvalidInput("a list of rows holds dicts, one for each row")
+    unknown = {name for row in rows for name in row} - set(schema.names)
+    if unknown:
+        raise _extra(sorted(unknown), schema)
+    try:
+        return pa.Table.from_pylist(rows, schema=pa.schema([f.with_nullable(True) for f in schema]))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidInput(f"the rows do not fit the table: {error}") from None
+
+
+def _sliced(table: pa.Table) -> Iterator[pa.Table]:
+    size = _rows_per_chunk(table.num_rows, table.nbytes)
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small batches put together, large ones cut."""
+    held: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if batch.nbytes > CHUNK_BYTES or batch.num_rows > CHUNK_ROWS:
+            if held:
+                yield pa.Table.from_batches(held)
+            held, size, rows = [], 0, 0
+            yield from _sliced(pa.Table.from_batches([batch]))
+            continue
+        held.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= CHUNK_BYTES or rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(held)
+            held, size, rows = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _rows_per_chunk(rows: int, size: int) -> int:
+    each = max(1, size // max(1, rows))
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // each))
+
+
+def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
+    """Refuse columns that are extra, repeated, missing though required, or of another type."""
+    extra = [name for name in found.names if name not in schema.names]
+    if extra:
+        raise _extra(extra, schema)
+    if len(set(found.names)) < len(found.names):
+        raise InvalidInput("a column appears twice in the rows")
+    for field in schema:
+        if field.name not in found.names:
+            if not field.nullable:
+                raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
+            continue
+        given = found.field(field.name).type
+        if not _fits(given, field.type):
+            raise InvalidInput(
+                f"column {field.name!r} is {given}, and the table has {field.type}: cast it first"
+            )
+
+
+def _extra(names: list[str], schema: pa.Schema) -> InvalidInput:
+    return InvalidInput(
+        f"the table has no column {', '.join(map(repr, names))}: it has {', '.join(schema.names)}"
+    )
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the table's columns, in its order and types."""
+    _check_columns(table.schema, schema)
+    columns = []
+    for field in schema:
+        if field.name not in table.schema.names:
+            columns.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+            continue
+        column = table.column(field.name)
+        if not field.nullable and column.null_count:
+            raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise InvalidInput(
+                    f"column {field.name!r} does not fit {field.type}: {error}"
+                ) from None
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a cast changes no value (integers are checked value by value)."""
+    t = pa.types
+    if given == wanted or t.is_null(given):
+        return True
+    if t.is_dictionary(given):
+        return _fits(given.value_type, wanted)
+    if t.is_dictionary(wanted):
+        return _fits(given, wanted.value_type)
+    if t.is_integer(given):
+        return bool(t.is_integer(wanted))
+    if t.is_floating(given):
+        return bool(t.is_floating(wanted)) and given.bit_width <= wanted.bit_width
+    if t.is_decimal(given):
+        return (
+            bool(t.is_decimal(wanted))
+            and given.scale <= wanted.scale
+            and given.precision - given.scale <= wanted.precision - wanted.scale
+        )
+    if _is_text(given):
+        return _is_text(wanted)
+    if _is_bytes(given):
+        return _is_bytes(wanted)
+    if t.is_timestamp(given):
+        zones = bool(t.is_timestamp(wanted)) and (given.tz is None) == (wanted.tz is None)
+        return zones and _UNITS.index(given.unit) <= _UNITS.index(wanted.unit)
+    if _is_list(given):
+        return _is_list(wanted) and _fits(given.value_type, wanted.value_type)
+    if t.is_struct(given):
+        return (
+            bool(t.is_struct(wanted))
+            and [f.name for f in given] == [f.name for f in wanted]
+            and all(_fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+        )
+    if t.is_map(given):
+        return (
+            bool(t.is_map(wanted))
+            and _fits(given.key_type, wanted.key_type)
+            and _fits(given.item_type, wanted.item_type)
+        )
+    return False
+
+
+_UNITS = ["s", "ms", "us", "ns"]
+
+
+def _is_text(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_string(type) or t.is_large_string(type) or t.is_string_view(type))
+
+
+def _is_bytes(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type))
+
+
+def _is_list(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))

@@ -1,0 +1,175 @@
+"""What a table says of itself, as Arrow tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.pruning import PartitionColumn
+from phalanx.model.specs import PartitionField
+from phalanx.model.transforms import Identity
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.manifest import TRANSACTION
+from phalanx.table.plan import Plan, values_of
+from phalanx.table.scan import Scan, predicate_of
+from phalanx.transaction.snapshot import Snapshot
+
+
+def partitions(snapshot: Snapshot) -> pa.Table:
+    """One row for each leaf."""
+    leaves, head = snapshot.leaves, snapshot.head
+    fields = {f.field_id: f for spec in head.specs for f in spec.fields}
+    columns: dict[str, Any] = {"spec": pa.array(leaves.spec_ids, pa.int32())}
+    for id, field in fields.items():
+        columns[id] = leaves.column(field.column_name).arrow()
+    for name in ("row_count", "byte_count", "fragment_count"):
+        columns[name.removesuffix("_count") + "s"] = leaves.table.column(name)
+    columns["version"] = leaves.table.column("read_version")
+    root = snapshot.location.uri
+    columns["uri"] = pa.array([f"{root}/{x}" for x in leaves.table.column("location").to_pylist()])
+    return pa.table(columns)
+
+
+def snapshots(snapshot: Snapshot) -> pa.Table:
+    """One row for each transaction up to this snapshot, oldest first."""
+    columns = ["sequence", "committed_at", "metadata"]
+    rows = snapshot.manifest.read(columns, f"object_type = '{TRANSACTION}'").to_pylist()
+    rows.sort(key=lambda row: row["sequence"])
+    described = [json.loads(row["metadata"]) for row in rows]
+
+    def number(name: str) -> list[int]:
+        return [int(found.get(name, 0)) for found in described]
+
+    return pa.table(
+        {
+            "version": pa.array([row["sequence"] for row in rows], pa.int64()),
+            "committed_at": pa.array(
+                [row["committed_at"] for row in rows], pa.timestamp("us", "UTC")
+            ),
+            "operation": pa.array([found.get("operation") for found in described], pa.string()),
+            "transaction_id": pa.array([d.get("transaction_id") for d in described], pa.string()),
+            "rows_added": pa.array(number("rows_added"), pa.int64()),
+            "rows_removed": pa.array(number("rows_removed"), pa.int64()),
+            "leaves": pa.array(number("leaves"), pa.int64()),
+        }
+    )
+
+
+def files(snapshot: Snapshot) -> pa.Table:
+    """One row for each data file of the leaves."""
+    rows = []
+    for index in range(len(snapshot.leaves)):
+        row = snapshot.leaves.row(index)
+        leaf = Leaf(snapshot.location, row.location)
+        for fragment in leaf.open(row.read_version).get_fragments():
+            for file in fragment.metadata.files:
+                rows.append(
+                    {
+                        "path": f"{leaf.uri}/data/{file.path}",
+                        "partition": json.dumps(values_of(snapshot, row), default=str),
+                        "spec": row.spec_id,
+                        "fragment": fragment.fragment_id,
+                        "rows": fragment.metadata.physical_rows,
+                        "deleted_rows": fragment.num_deletions,
+                        "bytes": file.file_size_bytes,
+                    }
+                )
+    types = {"path": pa.string(), "partition": pa.string(), "spec": pa.int32()}
+    types |= {name: pa.int64() for name in ("fragment", "rows", "deleted_rows", "bytes")}
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
+
+
+def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> pa.Table:
+    """Rows for each combination of columns or partition fields."""
+    if isinstance(columns, str) or not columns:
+        raise InvalidInput("count_by takes a list of at least one column, such as ['country']")
+    predicate = predicate_of(where, snapshot)
+    plan = Plan(snapshot, predicate)
+    found = [_grouping(snapshot, plan, name) for name in columns]
+    known = bool(np.all(snapshot.leaves.row_counts[plan.indices] >= 0))
+    if known and bool(np.all(plan.certain[plan.indices])) and all(f is not None for f in found):
+        return _count_leaves(snapshot, plan, list(columns), [f for f in found if f is not None])
+    return _count_rows(snapshot, list(columns), predicate)
+
+
+def _grouping(snapshot: Snapshot, plan: Plan, name: str) -> PartitionColumn | None:
+    """The values of a name in every selected leaf, where partition values hold them."""
+    parts: list[PartitionColumn] = []
+    for spec in snapshot.head.specs:
+        low, high = snapshot.leaves.range_of(spec.id)
+        rows = plan.indices[(plan.indices >= low) & (plan.indices < high)]
+        if not len(rows):
+            continue
+        match = next((f for f in spec.fields if _holds(f, name, snapshot)), None)
+        if match is None:
+            return None
+        parts.append(snapshot.leaves.column(match.column_name).take(rows))
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    from phalanx.model.pruning import column_of
+
+    return column_of(pa.concat_arrays([part.arrow() for part in parts]))
+
+
+def _holds(field: PartitionField, name: str, snapshot: Snapshot) -> bool:
+    """Whether a field's value is what `name` means: the column itself, or the field."""
+    column = snapshot.head.schema.columns.get(field.source_ids[0])
+    if isinstance(field.transform, Identity) and column is not None and column.path == (name,):
+        # One zero and one NaN stand for all: the rows may hold the others.
+        return not pa.types.is_floating(column.type)
+    return name == field.field_id and name not in snapshot.head.schema.tagged.names
+
+
+def _count_leaves(
+    snapshot: Snapshot, plan: Plan, names: list[str], groups: list[PartitionColumn]
+) -> pa.Table:
+    codes = np.stack([group.codes for group in groups], axis=1)
+    unique, inverse = np.unique(codes, axis=0, return_inverse=True)
+    counts = np.zeros(len(unique), dtype=np.int64)
+    np.add.at(counts, inverse.reshape(-1), snapshot.leaves.row_counts[plan.indices])
+    keep = counts > 0
+    columns = {
+        name: group.arrow(unique[keep, i])
+        for i, (name, group) in enumerate(zip(names, groups, strict=True))
+    }
+    return pa.table({**columns, "count": pa.array(counts[keep], pa.int64())})
+
+
+def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Table:
+    """Count by reading: the fallback where metadata does not decide."""
+    head = snapshot.head
+    fields = {f.field_id: f for f in head.spec.fields if f.field_id not in head.schema.tagged.names}
+    needed: list[str] = []
+    for name in names:
+        if name in fields:
+            needed += [head.schema.columns[id].path[0] for id in fields[name].source_ids]
+        else:
+            head.schema.column((name,))
+            needed.append(name)
+    counted: list[pa.Table] = []
+    for batch in Scan(snapshot, list(dict.fromkeys(needed)), predicate).to_batches(ordered=False):
+        keys = {
+            name: fields[name].apply(batch, head.schema) if name in fields else batch.column(name)
+            for name in names
+        }
+        table = pa.table({**keys, "count": pa.array(np.ones(batch.num_rows, np.int64))})
+        counted.append(_summed(table, names))
+    if not counted:
+        types = [
+            fields[n].result_type if n in fields else head.schema.column((n,)).type for n in names
+        ]
+        empty = {n: pa.array([], t) for n, t in zip(names, types, strict=True)}
+        return pa.table({**empty, "count": pa.array([], pa.int64())})
+    return _summed(pa.concat_tables(counted), names).sort_by([(n, "ascending") for n in names])
+
+
+def _summed(table: pa.Table, names: list[str]) -> pa.Table:
+    grouped = table.group_by(names).aggregate([("count", "sum")])
+    return grouped.rename_columns([*names, "count"])

@@ -1,0 +1,188 @@
+"""Plans: which leaves a scan reads, which it leaves out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql
+from phalanx.model.pruning import Verdict, prune
+from phalanx.model.spelling import value_text
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaves import LeafRow
+from phalanx.transaction.snapshot import Snapshot
+
+#: How many leaves an explanation names before it only counts them.
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class PlannedLeaf:
+    """A leaf that will be read."""
+
+    #: Partition values by field id, as Python values.
+    values: dict[str, Any]
+    uri: str
+    #: The Lance version to read; None for the newest on main (weak tables).
+    version: int | None
+    #: Rows in the leaf before any filter; None where the manifest does not say.
+    rows: int | None
+    #: What is left to check, as SQL; None where every row matches.
+    residual: str | None
+    row: LeafRow
+    where: Predicate | None
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"PlannedLeaf({values}, rows={self.rows}, residual={self.residual!r})"
+
+
+class Plan:
+    """What a scan of one snapshot would read."""
+
+    def __init__(self, snapshot: Snapshot, predicate: Predicate) -> None:
+        self.snapshot, self.predicate = snapshot, predicate
+        leaves, head = snapshot.leaves, snapshot.head
+        self.total = len(leaves)
+        maybe, always, verdicts = [], [], []
+        for spec in sorted(head.specs, key=lambda spec: spec.id):
+            low, high = leaves.range_of(spec.id)
+            verdict = prune(predicate, spec, head.schema, leaves.columns_of(spec), high - low)
+            verdicts.append((low, verdict))
+            maybe.append(verdict.maybe)
+            always.append(verdict.always)
+        self._verdicts: list[tuple[int, Verdict]] = verdicts
+        self.indices = np.flatnonzero(np.concatenate(maybe)) if maybe else np.zeros(0, np.int64)
+        #: For every leaf of the snapshot: whether all of its rows match.
+        self.certain = np.concatenate(always) if always else np.zeros(0, bool)
+
+    @property
+    def selected(self) -> int:
+        """How many leaves will be read."""
+        return len(self.indices)
+
+    @property
+    def pruned(self) -> int:
+        """How many leaves cannot hold a matching row."""
+        return self.total - self.selected
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in the selected leaves, before any filter; None where a count is unknown."""
+        counts = self.snapshot.leaves.row_counts[self.indices]
+        return None if bool(np.any(counts < 0)) else int(counts.sum())
+
+    @property
+    def bytes(self) -> int:
+        counts = self.snapshot.leaves.byte_counts[self.indices]
+        return int(counts[counts > 0].sum())
+
+    @cached_property
+    def leaves(self) -> Sequence[PlannedLeaf]:
+        """The leaves to read, in the order of their values."""
+        return [self._leaf(int(index)) for index in self.indices]
+
+    def residual(self, index: int) -> Predicate | None:
+        """What is left to check in a leaf; None where every row matches."""
+        for low, verdict in reversed(self._verdicts):
+            if index >= low:
+                if verdict.always[index - low]:
+                    return None
+                found = verdict.residuals[int(verdict.residual[index - low])]
+                return None if found == EVERYTHING else found
+        raise IndexError(index)
+
+    def _leaf(self, index: int) -> PlannedLeaf:
+        row = self.snapshot.leaves.row(index)
+        where = self.residual(index)
+        return PlannedLeaf(
+            values=values_of(self.snapshot, row),
+            uri=Leaf(self.snapshot.location, row.location).uri,
+            version=row.read_version,
+            rows=row.row_count,
+            residual=None if where is None else to_sql(where),
+            row=row,
+            where=where,
+        )
+
+    def explain(self, columns: Sequence[str] | None = None) -> str:
+        """The plan in words."""
+        head = self.snapshot.head
+        lines = [f"scan of {self.snapshot.location.uri}, version {head.sequence}"]
+        if columns is not None:
+            lines.append(f"  columns     {', '.join(columns) or 'none'}")
+        if self.predicate != EVERYTHING:
+            lines.append(f"  where       {to_sql(self.predicate)}")
+        rows = "an unknown number of" if self.rows is None else f"{self.rows:,}"
+        lines.append(
+            f"  partitions  {self.selected:,} of {self.total:,} "
+            f"({self.pruned:,} pruned), {rows} rows, {_size(self.bytes)}"
+        )
+        if self.predicate != EVERYTHING:
+            lines.append(f"  pruned by   {self._pruned_by()}")
+            lines.append(f"  filter      {self._filter_summary()}")
+        for leaf in [self._leaf(int(i)) for i in self.indices[:_NAMED]]:
+            filter = "" if leaf.residual is None else f"  filter: {leaf.residual}"
+            count = "?" if leaf.rows is None else f"{leaf.rows:,}"
+            lines.append(f"    {self._named(leaf)}  {count} rows{filter}")
+        if self.selected > _NAMED:
+            lines.append(f"    … and {self.selected - _NAMED:,} more")
+        return "\n".join(lines)
+
+    def _pruned_by(self) -> str:
+        if not self.pruned:
+            return "nothing: the filter says nothing about the partition fields"
+        used = {column.field_id for column in columns_of(self.predicate)}
+        named = [
+            field.field_id
+            for spec in self.snapshot.head.specs
+            for field in spec.fields
+            if used & set(field.source_ids)
+        ]
+        return ", ".join(dict.fromkeys(named)) or "a filter that no row satisfies"
+
+    def _filter_summary(self) -> str:
+        certain = int(self.certain[self.indices].sum())
+        if certain == self.selected:
+            return "none left: partition values decide it"
+        return f"left for {self.selected - certain:,} of {self.selected:,} partitions"
+
+    def _named(self, leaf: PlannedLeaf) -> str:
+        spec = self.snapshot.leaves.specs[leaf.row.spec_id]
+        if not spec.fields:
+            return "the whole table"
+        return " / ".join(
+            f"{field.field_id}={'NULL' if key is None else value_text(key, field.result_type)}"
+            for field, key in zip(spec.fields, leaf.row.keys, strict=True)
+        )
+
+
+def values_of(snapshot: Snapshot, row: LeafRow) -> dict[str, Any]:
+    """A leaf's partition values as Python values."""
+    spec = snapshot.leaves.specs[row.spec_id]
+    found = {}
+    for field in spec.fields:
+        column = snapshot.leaves.column(field.column_name)
+        code = int(column.codes[row.index])
+        found[field.field_id] = None if code < 0 else _python(column.values[code])
+    return found
+
+
+def _python(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except ValueError:  # nanoseconds that a datetime cannot hold
+        return scalar.value
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,265 @@
+"""Scans: the rows of a snapshot, cut down to some columns and those that match a filter."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.parser import parse
+from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
+from phalanx.storage.leaf import Leaf
+from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.transaction.snapshot import Snapshot
+
+#: Leaves read at a time, and batches that may wait between a reader and whoever asks for them.
+READERS = 8
+WAITING_BATCHES = 4
+
+
+class Scan:
+    """A description of rows to read. Nothing is read until rows or counts are asked for."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | None = None,
+        limit: int | None = None,
+    ) -> None:
+        """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
+        if limit is not None and (not isinstance(limit, int) or limit < 0):
+            raise InvalidInput(f"a limit is a whole number from 0, not {limit!r}")
+        self._snapshot, self._limit = snapshot, limit
+        self._columns = _checked(columns, snapshot)
+        self._predicate = predicate_of(where, snapshot)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        whole = self._snapshot.head.schema.arrow
+        if self._columns is None:
+            return whole
+        return pa.schema([whole.field(name) for name in self._columns], metadata=whole.metadata)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan(self._snapshot, NOTHING if self._limit == 0 else self._predicate)
+
+    def plan(self) -> Plan:
+        """What would be read: `total`, `selected`, `pruned` and the `leaves`."""
+        return self._plan
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return self._plan.explain(self.schema.names)
+
+    def count(self) -> int:
+        """How many rows there are; leaves that match whole are counted from the manifest."""
+        plan, leaves = self._plan, self._snapshot.leaves
+        certain = plan.indices[plan.certain[plan.indices]]
+        known = leaves.row_counts[certain] >= 0
+        total = int(leaves.row_counts[certain[known]].sum())
+        doubtful = set(certain[~known].tolist()) | set(
+            plan.indices[~plan.certain[plan.indices]].tolist()
+        )
+        if self._limit is not None and total >= self._limit:
+            return self._limit
+        if doubtful:
+            chosen = [self._plan._leaf(index) for index in sorted(doubtful)]
+            with _pool() as pool:
+                total += sum(pool.map(self._count_leaf, chosen))
+        return total if self._limit is None else min(total, self._limit)
+
+    def _count_leaf(self, leaf: PlannedLeaf) -> int:
+        return Leaf(self._snapshot.location, leaf.row.location).count(leaf.version, leaf.where)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one table."""
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_reader(self, ordered: bool = True) -> pa.RecordBatchReader:
+        """The rows as a stream."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(ordered))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def to_batches(self, ordered: bool = True) -> Iterator[pa.RecordBatch]:
+        """The rows in batches, read from several leaves at a time in bounded memory.
+
+        In order of the partition values, and within a leaf as written; `ordered=False` yields
+        batches as they come.
+        """
+        leaves = self._plan.leaves
+        left = self._limit
+        stream = _ordered(self, leaves) if ordered else _unordered(self, leaves)
+        with contextlib.closing(stream):
+            for batch in stream:
+                if left is not None:
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                if batch.num_rows:
+                    yield batch
+                if left == 0:
+                    return
+
+    def _read(self, leaf: PlannedLeaf, in_order: bool) -> Iterator[pa.RecordBatch]:
+        """The rows of one leaf, with the table's types."""
+        names = self.schema.names
+        found = Leaf(self._snapshot.location, leaf.row.location).scan(
+            leaf.version, names, leaf.where, self._limit, in_order
+        )
+        for batch in found:
+            yield _as(batch, self.schema)
+
+    def __repr__(self) -> str:
+        return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
+
+
+def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
+    """A filter bound to the table's schema."""
+    if where is None:
+        return EVERYTHING
+    if isinstance(where, str):
+        return conjoin([bind(parse(where), snapshot.head.schema.column)])
+    return where
+
+
+def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise InvalidInput(f"columns is a list of names, such as [{columns!r}]")
+    known = snapshot.head.schema.tagged.names
+    for name in columns:
+        if name not in known:
+            raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
+    if len(set(columns)) < len(columns):
+        raise InvalidInput("a column is asked for twice")
+    return list(columns)
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if not len(schema):
+        # A batch without columns still has a number of rows.
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    return pa.RecordBatch.from_arrays(
+        [batch.column(field.name).cast(field.type) for field in schema], schema=schema
+    )
+
+
+def _pool() -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(READERS)
+
+
+_END = object()
+
+
+class _Channel:
+    """A short queue from a reading thread to the scan; either side may give up."""
+
+    def __init__(self, size: int) -> None:
+        self._queue: queue.Queue[Any] = queue.Queue(size)
+        self._closed = threading.Event()
+
+    def put(self, item: Any) -> bool:
+        """False where nobody wants more."""
+        while not self._closed.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def get(self) -> Any:
+        return self._queue.get()
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def _feed(scan: Scan, leaf: PlannedLeaf, channel: _Channel, in_order: bool) -> None:
+    """Read one leaf into a channel; an error travels the same way as a batch."""
+    try:
+        for batch in scan._read(leaf, in_order):
+            if not channel.put(batch):
+                return
+        channel.put(_END)
+    except BaseException as error:
+        channel.put(error)
+
+
+def _ordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBatch, None, None]:
+    """Leaf after leaf; the next ones are being read meanwhile."""
+    with _pool() as pool:
+        open_: list[_Channel] = []
+        upcoming = iter(leaves)
+
+        def start() -> None:
+            leaf = next(upcoming, None)
+            if leaf is not None:
+                channel = _Channel(WAITING_BATCHES)
+                open_.append(channel)
+                pool.submit(_feed, scan, leaf, channel, True)
+
+        try:
+            for _ in range(READERS):
+                start()
+            while open_:
+                yield from _drain(open_[0])
+                open_.pop(0)
+                start()
+        finally:
+            for channel in open_:
+                channel.close()
+
+
+def _unordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBatch, None, None]:
+    """Batches as they come."""
+    with _pool() as pool:
+        channel = _Channel(READERS * WAITING_BATCHES)
+        try:
+            running = 0
+            upcoming = iter(leaves)
+            for leaf in upcoming:
+                pool.submit(_feed, scan, leaf, channel, False)
+                running += 1
+                if running == READERS:
+                    break
+            while running:
+                item = channel.get()
+                if item is _END:
+                    running -= 1
+                    leaf_or_none = next(upcoming, None)
+                    if leaf_or_none is not None:
+                        pool.submit(_feed, scan, leaf_or_none, channel, False)
+                        running += 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield item
+        finally:
+            channel.close()
+
+
+def _drain(channel: _Channel) -> Iterator[pa.RecordBatch]:
+    while (item := channel.get()) is not _END:
+        if isinstance(item, BaseException):
+            raise item
+        yield item

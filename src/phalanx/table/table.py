@@ -1,0 +1,179 @@
+"""The table as a user holds it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import CustomField, PartitionSpec, build_spec
+from phalanx.storage import manifest
+from phalanx.storage.head import Head
+from phalanx.storage.location import Location
+from phalanx.table import incoming, inspect
+from phalanx.table.scan import Scan
+from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter
+from phalanx.transaction.commit import Transaction, first_rows
+from phalanx.transaction.snapshot import Snapshot
+
+Uri = str | os.PathLike[str]
+
+
+def create(
+    uri: Uri,
+    schema: pa.Schema,
+    partition_by: Sequence[str | CustomField] = (),
+    transactions: str = "strong",
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Make a new, empty table.
+
+    `partition_by` lists the fields, outermost first: a column, `year(c)`, `days(c)`,
+    `bucket(16, c)`, `multi_bucket(16, a, b)`, `truncate(4, c)` or `phalanx.expr(…)`; without
+    any, the table is one leaf.
+
+    Raises TableExists where there is a table already, InvalidInput where schema and fields do
+    not go together. Nothing is written then.
+    """
+    if transactions != "strong":
+        raise InvalidInput(f"transactions must be 'strong', not {transactions!r}")
+    location = Location(uri, storage_options)
+    tagged = TableSchema.assign(schema)
+    spec = build_spec(1, partition_by, tagged)
+    head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
+    manifest.create(location, head, first_rows(head, uuid.uuid4().hex))
+    return Table(Snapshot.latest(location))
+
+
+def open(
+    uri: Uri,
+    version: int | dt.datetime | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Open a table as it is now, as it was at a version, or at a time.
+
+    Raises TableNotFound where there is none.
+    """
+    location = Location(uri, storage_options)
+    if version is None:
+        return Table(Snapshot.latest(location))
+    return Table(Snapshot.at(location, version))
+
+
+class Table:
+    """A table at one snapshot.
+
+    It moves with the changes made through it; another writer's changes show after `refresh`.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    # What it is
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self._snapshot.location.uri
+
+    @property
+    def version(self) -> int:
+        """The number of the snapshot: 1 for a new table, one more for each transaction."""
+        return self._snapshot.sequence
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._snapshot.head.schema.arrow
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec that new rows are written under."""
+        return self._snapshot.head.spec
+
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """Every spec the table has had, oldest first."""
+        return self._snapshot.head.specs
+
+    def refresh(self) -> Table:
+        """Move to the newest snapshot."""
+        self._snapshot = Snapshot.latest(self._snapshot.location)
+        return self
+
+    # Reading
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """The rows that match `where`, with some columns. Nothing is read yet."""
+        return Scan(self._snapshot, columns, where, limit)
+
+    def count(self, where: str | None = None) -> int:
+        """How many rows match; from the manifest alone where partition values decide it."""
+        return self.scan(where=where).count()
+
+    def count_by(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """How many rows match for each combination of some columns, in a column `count`.
+
+        A name is a column or a partition field. From the manifest alone where all of them are
+        partition values and partition values decide the filter.
+        """
+        return inspect.count_by(self._snapshot, columns, where)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    # Looking
+
+    def partitions(self) -> pa.Table:
+        """One row for each leaf: its values, rows, bytes, fragments, URI and version."""
+        return inspect.partitions(self._snapshot)
+
+    def snapshots(self) -> pa.Table:
+        """One row for each transaction, oldest first."""
+        return inspect.snapshots(self._snapshot)
+
+    def files(self) -> pa.Table:
+        """One row for each data file of the current snapshot."""
+        return inspect.files(self._snapshot)
+
+    # Changing
+
+    def append(
+        self,
+        data: Any,
+        *,
+        transaction_id: str | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> Table:
+        """Add rows, in one transaction: all of them are visible afterwards, or none.
+
+        `data` is a pyarrow Table, RecordBatchReader or Dataset, a pandas DataFrame, a list of
+        dicts, or anything with an Arrow stream. It is read as a stream, and at most about
+        `buffer_bytes` of rows wait in memory. Repeating a `transaction_id` that has landed does
+        nothing.
+
+        Raises InvalidInput where the rows do not fit the schema; nothing is changed then.
+        """
+        transaction = Transaction(self._snapshot, "append", transaction_id)
+        if transaction_id is not None and transaction.landed():
+            return self.refresh()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            writer = PartitionedWriter(self._snapshot, pool, buffer_bytes)
+            transaction.appends = writer.write(incoming.chunks(data, self.schema))
+            self._snapshot = transaction.commit(pool)
+        return self
+
+    def __repr__(self) -> str:
+        fields = ", ".join(self.spec.spell(self._snapshot.head.schema)) or "nothing"
+        return f"<phalanx.Table {self.uri}, version {self.version}, partitioned by {fields}>"

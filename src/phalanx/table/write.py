@@ -1,0 +1,187 @@
+"""Rows into leaves: cut a stream of rows by partition and write each part where it belongs.
+
+Memory is bounded by the buffer, whatever the size of the input and the number of partitions:
+rows wait in the buffer, grouped by leaf, and when it is full the largest groups are written. So
+a partition that gets many rows gets large files, and one that gets few waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import statistics
+from phalanx.model.domains import domain_of
+from phalanx.model.specs import PartitionSpec
+from phalanx.model.statistics import Statistics
+from phalanx.storage.leaf import Leaf, Written
+from phalanx.transaction.commit import LeafAppend, Place, find_place
+from phalanx.transaction.snapshot import Snapshot
+
+#: Bytes of rows that wait before some are written. Peak memory is about twice this, plus the
+#: chunks being worked on.
+BUFFER_BYTES = 256 * 1024 * 1024
+#: Leaves written at a time: as many as there are cores, at least.
+WRITERS = max(2, min(8, os.cpu_count() or 2))
+
+Keys = tuple[Any, ...]
+
+
+@dataclass
+class _Group:
+    """What waits for one leaf, and what has been written there."""
+
+    place: Place
+    waiting: list[pa.Table] = field(default_factory=list)
+    size: int = 0
+    written: list[Written] = field(default_factory=list)
+    statistics: Statistics | None = None
+
+
+class PartitionedWriter:
+    """Writes tables into the leaves of one spec, starting from a snapshot."""
+
+    def __init__(
+        self, snapshot: Snapshot, pool: ThreadPoolExecutor, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        if buffer_bytes < 1:
+            raise InvalidInput(f"buffer_bytes must be at least 1, not {buffer_bytes}")
+        self._snapshot, self._pool = snapshot, pool
+        self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
+        self._measured = statistics.measured_columns(self._schema)
+        self._groups: dict[Keys, _Group] = {}
+        self._buffer_bytes = buffer_bytes
+        self._waiting = 0
+
+    def write(self, tables: Iterable[pa.Table]) -> list[LeafAppend]:
+        """Cut and write all rows; returns what a transaction makes visible."""
+        for keys, part in self._cut(tables):
+            group = self._groups.get(keys)
+            if group is None:
+                place = find_place(self._snapshot, self._spec, keys)
+                group = self._groups[keys] = _Group(place)
+            size = part.nbytes
+            group.waiting.append(part)
+            group.size += size
+            self._waiting += size
+            if self._waiting > self._buffer_bytes:
+                self._make_room()
+        self._flush([group for group in self._groups.values() if group.waiting])
+        return [
+            LeafAppend(group.place, group.written, group.statistics or {})
+            for group in self._groups.values()
+        ]
+
+    def _cut(self, tables: Iterable[pa.Table]) -> Iterator[tuple[Keys, pa.Table]]:
+        """Parts of the input by leaf, in input order; two chunks are cut at a time."""
+        ahead: deque[Future[list[tuple[Keys, pa.Table]]]] = deque()
+        for table in tables:
+            ahead.append(self._pool.submit(split, table, self._spec, self._snapshot.head.schema))
+            if len(ahead) > 1:
+                yield from ahead.popleft().result()
+        while ahead:
+            yield from ahead.popleft().result()
+
+    def _make_room(self) -> None:
+        """Write the largest groups until half of the buffer is free."""
+        chosen = []
+        left = self._waiting
+        for group in sorted(self._groups.values(), key=lambda g: g.size, reverse=True):
+            if left <= self._buffer_bytes // 2:
+                break
+            left -= group.size
+            chosen.append(group)
+        self._flush(chosen)
+        for group in self._groups.values():
+            if group.waiting:
+                # A part is a slice of the chunk it was cut from, and keeps all of it alive.
+                whole = pa.concat_tables(group.waiting)
+                group.waiting = [whole.take(pa.array(np.arange(whole.num_rows)))]
+
+    def _flush(self, groups: list[_Group]) -> None:
+        for group in groups:
+            self._waiting -= group.size
+        list(self._pool.map(self._write_group, groups))
+
+    def _write_group(self, group: _Group) -> None:
+        # Lance writes one chunk at twice the speed of several.
+        table = pa.concat_tables(group.waiting).combine_chunks()
+        group.waiting, group.size = [], 0
+        place = group.place
+        leaf = Leaf(self._snapshot.location, place.folder)
+        handle = (
+            leaf.create(self._schema) if place.row is None else leaf.open(place.row.read_version)
+        )
+        measured = statistics.measure(table, self._measured)
+        known = group.statistics
+        group.statistics = measured if known is None else statistics.merge(known, measured)
+        group.written.append(leaf.write(table, handle))
+
+
+def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys, pa.Table]]:
+    """The rows of a table by partition values, each part in the rows' order."""
+    if not table.num_rows:
+        return []
+    if not spec.fields:
+        return [((), table)]
+    table = table.combine_chunks()
+    values = [partition_field.apply(table, schema) for partition_field in spec.fields]
+    codes, count = _group_codes(values)
+    order, counts = _ordered(codes, count)
+    if order is not None:
+        table = table.take(pa.array(order))
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    firsts = starts if order is None else order[starts]
+    heads = [array.take(pa.array(firsts)) for array in values]
+    domains = [domain_of(array.type) for array in values]
+    parts = []
+    for i in range(count):
+        keys = tuple(
+            domain.key(head[i]) if head[i].is_valid else None
+            for domain, head in zip(domains, heads, strict=True)
+        )
+        parts.append((keys, table.slice(int(starts[i]), int(counts[i]))))
+    return parts
+
+
+def _group_codes(values: list[pa.Array]) -> tuple[np.ndarray[Any, Any], int]:
+    """A small number for each row, the same for rows of the same leaf."""
+    combined: np.ndarray[Any, Any] | None = None
+    size = 1
+    for array in values:
+        encoded = array.dictionary_encode()
+        codes = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64) + 1
+        width = len(encoded.dictionary) + 1
+        if combined is None:
+            combined, size = codes, width
+            continue
+        if size * width >= 2**62:
+            combined, size = _compact(combined)
+        combined, size = combined * width + codes, size * width
+    assert combined is not None
+    return _compact(combined)
+
+
+def _compact(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    encoded = pa.array(codes).dictionary_encode()
+    return np.asarray(encoded.indices), len(encoded.dictionary)
+
+
+def _ordered(
+    codes: np.ndarray[Any, Any], count: int
+) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any]]:
+    """The order that brings each group together (None if it is so already), and its sizes."""
+    counts = np.bincount(codes, minlength=count)
+    if count == 1 or bool(np.all(codes[1:] >= codes[:-1])):
+        return None, counts
+    # numpy sorts 16-bit integers by radix: several times faster than by comparison.
+    small = codes.astype(np.uint16) if count <= 2**16 else codes
+    return np.argsort(small, kind="stable"), counts

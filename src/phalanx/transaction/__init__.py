@@ -1,0 +1,1 @@
+"""Snapshots and the transactions that lead from one to the next."""
