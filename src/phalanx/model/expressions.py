@@ -20,12 +20,22 @@ from functools import cache, lru_cache
 from typing import Any
 
 import datafusion
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import NULL, PER_SECOND, Literal, NullnessDomain, domain_of
-from phalanx.model.predicates import Call, Column, Dialect, Term, columns_of, term_to_sql
-from phalanx.model.spelling import spell_literal
+from phalanx.model.predicates import (
+    Call,
+    Column,
+    Dialect,
+    Predicate,
+    Term,
+    columns_of,
+    term_to_sql,
+)
+from phalanx.model.schema import extract
+from phalanx.model.spelling import arrow_literal, spell_literal
 
 _names = itertools.count()
 
@@ -86,6 +96,9 @@ class _DataFusion(Dialect):
 
     def name(self, column: Column) -> str:
         return _name(column.field_id)
+
+    def constant(self, key: Any, type: pa.DataType) -> str:
+        return arrow_literal(key, type)
 
     def literal(self, literal: Literal) -> str:
         if literal.kind == "timestamp":
@@ -361,3 +374,12 @@ def _reason(error: Exception) -> str:
         text = found[1]
     text = text.split(" Did you mean ")[0].split(" Valid fields are ")[0]
     return text[:300]
+
+
+def matches(predicate: Predicate, table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each row of a table, whether a predicate is true."""
+    used = {column.field_id: column for column in columns_of(predicate)}
+    arrays = {f"c{id}": extract(table, column.path) for id, column in used.items()}
+    with _Frame(arrays, table.num_rows) as frame:
+        found = frame.evaluate(frame.parse(_DIALECT.predicate(predicate)))
+    return np.asarray(found.fill_null(False)).astype(bool)

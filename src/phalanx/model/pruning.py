@@ -311,7 +311,7 @@ class _BoundField:
 def _bind(
     field: PartitionField, schema: TableSchema, values: PartitionColumn
 ) -> _BoundField | None:
-    """The field over its present sources; None where they have left it, so that it tells nothing."""
+    """The field over its present sources; None where they are gone or no longer fit it."""
     sources = tuple(column for column in field.sources(schema) if column is not None)
     if len(sources) < len(field.source_ids):
         return None

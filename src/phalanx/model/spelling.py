@@ -79,6 +79,33 @@ def sql_literal(key: Any, type: pa.DataType) -> str:
     return text
 
 
+def arrow_literal(key: Any, type: pa.DataType) -> str:
+    """A constant of exactly this type, in the SQL of DataFusion and Lance."""
+    t = pa.types
+    if t.is_timestamp(type):
+        zone = "None" if type.tz is None else f'Some("{type.tz}")'
+        unit = _UNITS[type.unit]
+        return f"arrow_cast({key}, {quote(f'Timestamp({unit}, {zone})')})"
+    if t.is_time(type):
+        return f"arrow_cast({key}, 'Time{type.bit_width}({_UNITS[type.unit]})')"
+    if t.is_date32(type):
+        return f"arrow_cast({key}, 'Date32')"
+    if t.is_date64(type):
+        return f"arrow_cast({key}, 'Date64')"
+    if t.is_decimal(type):
+        text = quote(value_text(key, type))
+        width = type.bit_width
+        return f"arrow_cast({text}, 'Decimal{width}({type.precision}, {type.scale})')"
+    if t.is_floating(type):
+        return f"arrow_cast({quote(value_text(key, type))}, 'Float{type.bit_width}')"
+    if t.is_large_string(type):
+        return f"arrow_cast({quote(key)}, 'LargeUtf8')"
+    return sql_literal(key, type)
+
+
+_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
+
+
 def spell_literal(literal: Literal) -> str:
     """A literal as it could have been written."""
     value = literal.value
@@ -172,7 +199,7 @@ def _upper(key: Any, domain: Domain) -> tuple[str, Any]:
 
 
 def _predecessor(key: Any, domain: Domain) -> Any | None:
-    """The key before, where it reads better: strings that end in NUL, the shorter of two numbers."""
+    """The key before, where it reads better: without a final NUL, or with fewer digits."""
     if isinstance(domain, TextDomain):
         return key[:-1] if key.endswith("\0") else None
     if isinstance(key, bytes):

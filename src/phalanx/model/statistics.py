@@ -45,7 +45,7 @@ ARROW_TYPE = pa.list_(
 class ColumnStatistics:
     """One column of one leaf. `low` and `high` are keys; None where nothing is known."""
 
-    null_count: int
+    null_count: int | None
     low: Any = None
     high: Any = None
     exact: bool = True
@@ -56,7 +56,9 @@ class ColumnStatistics:
         lows = [key for key in (self.low, other.low) if key is not None]
         highs = [key for key in (self.high, other.high) if key is not None]
         return ColumnStatistics(
-            self.null_count + other.null_count,
+            None
+            if self.null_count is None or other.null_count is None
+            else self.null_count + other.null_count,
             min(lows, default=None),
             max(highs, default=None),
             self.exact and other.exact,
@@ -65,7 +67,7 @@ class ColumnStatistics:
 
     def loosened(self) -> ColumnStatistics:
         """The same after a delete: bounds still enclose, but may no longer be met."""
-        return replace(self, exact=False)
+        return replace(self, exact=False, null_count=None)
 
 
 Statistics = Mapping[int, ColumnStatistics]

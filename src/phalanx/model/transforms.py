@@ -295,7 +295,9 @@ class Bucket(_OneColumn):
 
     def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
         domain = domain_of(type)
-        keys = domain.enumerate(values.with_null(False), ENUMERATE_LIMIT)
+        # Many more values than buckets fall into all of them.
+        limit = min(ENUMERATE_LIMIT, 20 * self.num_buckets)
+        keys = domain.enumerate(values.with_null(False), limit)
         if keys is None:
             return ALL_VALUES
         buckets = self.apply([domain.array(keys)])

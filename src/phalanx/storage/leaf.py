@@ -7,8 +7,8 @@ nobody sees until the manifest names their version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,11 +21,15 @@ from lance.schema import LanceSchema
 from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.model.predicates import Column, Dialect, Predicate
 from phalanx.model.schema import TableSchema
-from phalanx.model.spelling import quote, sql_literal, value_text
+from phalanx.model.spelling import arrow_literal
 from phalanx.storage.location import Location, leaf_session
 
+#: Lance's description of a fragment, which others hand around and only this file looks into.
+Fragment = FragmentMetadata
 #: The version of a leaf that has just been made and holds no row.
 EMPTY_VERSION = 1
+#: How far back a leaf's changes are followed before they count as unknown.
+_LONGEST_LINE = 1000
 #: How many bytes a batch may have on its way out of a leaf.
 BATCH_BYTES = 16 * 1024 * 1024
 
@@ -43,6 +47,48 @@ class Written:
     @property
     def bytes(self) -> int:
         return sum(f.file_size_bytes or 0 for frag in self.fragments for f in frag.files)
+
+
+@dataclass(frozen=True)
+class LeafDelta:
+    """What changes in a leaf from one version to the next."""
+
+    added: tuple[Written, ...] = ()
+    #: Fragments with more deletions than before, by id, and fragments without a row left.
+    updated: Mapping[int, FragmentMetadata] = field(default_factory=dict)
+    removed: frozenset[int] = frozenset()
+    #: Whether nothing of the version before stays.
+    replaced: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        return bool(self.added or self.updated or self.removed or self.replaced)
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """The fragments of the version before that do not stay as they are."""
+        return frozenset(self.updated) | self.removed
+
+    @property
+    def identity(self) -> Any:
+        """Equal for deltas made of the same files."""
+        added = tuple(id(part) for part in self.added)
+        updated = tuple(sorted((number, id(found)) for number, found in self.updated.items()))
+        return added, updated, self.removed, self.replaced
+
+    def operation(self, schema: TableSchema) -> LanceOperation.BaseOperation:
+        """The Lance operation that makes this change."""
+        fragments = [fragment for part in self.added for fragment in part.fragments]
+        if self.replaced:
+            return LanceOperation.Overwrite(_lance_schema(schema), fragments)
+        if not self.touched:
+            return LanceOperation.Append(fragments)
+        updated, removed = list(self.updated.values()), sorted(self.removed)
+        if not fragments:
+            return LanceOperation.Delete(updated, removed, "")
+        return LanceOperation.Update(
+            removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
+        )
 
 
 class Leaf:
@@ -71,7 +117,10 @@ class Leaf:
                 storage_options=self.location.options,
             )
         except OSError:
-            return self.open(EMPTY_VERSION)
+            try:
+                return self.open(EMPTY_VERSION)
+            except CorruptTable:  # cleaned up by another client: any version will do
+                return self.open(None)
 
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
@@ -80,18 +129,79 @@ class Leaf:
         )
         return Written(tuple(fragments))
 
-    def append(self, written: Sequence[Written], base: int | None) -> int:
-        """Commit written files on top of a version; detached, so nobody sees it. Its version."""
-        handle = self.open(base)
-        fragments = [fragment for part in written for fragment in part.fragments]
+    def commit(self, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
+        """Commit a change on top of a version; detached, so nobody sees it. Its version.
+
+        `base` is None for a leaf that has no rows: new, or out of the table and back again.
+        """
+        if base is None:
+            handle = self.create(schema)
+            if handle.version != EMPTY_VERSION:
+                delta = replace(delta, replaced=True)
+        else:
+            handle = self.open(base)
         committed = lance.LanceDataset.commit(
             handle,
-            LanceOperation.Append(fragments),
+            delta.operation(schema),
             read_version=handle.version,
             detached=True,
             storage_options=self.location.options,
         )
         return int(committed.version)
+
+    def delete(self, version: int | None, where: Predicate) -> tuple[LeafDelta, int]:
+        """Mark the rows of a version that satisfy a predicate as deleted; how many there are.
+
+        Only deletion files are written. Nothing refers to them until the change is committed.
+        """
+        filter = to_lance(where)
+        updated: dict[int, FragmentMetadata] = {}
+        removed = set()
+        count = 0
+        for fragment in self.open(version).get_fragments():
+            before = fragment.num_deletions
+            after = fragment.delete(filter)
+            if after is None:
+                removed.add(fragment.fragment_id)
+                count += fragment.physical_rows - before
+            elif after.num_deletions > before:
+                updated[fragment.fragment_id] = after
+                count += after.num_deletions - before
+        return LeafDelta(updated=updated, removed=frozenset(removed)), count
+
+    def delete_keys(self, version: int | None, keys: pa.Table) -> tuple[LeafDelta, int]:
+        """Mark the rows of a version that have one of these keys as deleted."""
+        handle = self.open(version)
+        merge = handle.merge_insert(keys.schema.names).when_matched_delete()
+        transaction, counts = merge.execute_uncommitted(keys)
+        made = transaction.operation
+        updated = {fragment.id: fragment for fragment in made.updated_fragments}
+        delta = LeafDelta(updated=updated, removed=frozenset(made.removed_fragment_ids))
+        return delta, int(counts["num_deleted_rows"])
+
+    def size(self, version: int | None) -> tuple[int, int]:
+        """Bytes of data files and number of fragments of a version."""
+        fragments = self.open(version).get_fragments()
+        files = [file for fragment in fragments for file in fragment.metadata.files]
+        return sum(file.file_size_bytes or 0 for file in files), len(fragments)
+
+    def changes(self, since: int, until: int) -> list[Any] | None:
+        """The Lance operations that led from one version to a later one, newest first.
+
+        None where they cannot be told: the versions are not of one line.
+        """
+        found: list[Any] = []
+        version = until
+        while version != since:
+            try:
+                transaction = self.open(version).read_transaction(version)
+            except (CorruptTable, OSError, ValueError):
+                return None
+            if transaction is None or len(found) > _LONGEST_LINE:
+                return None
+            found.append(transaction.operation)
+            version = transaction.read_version
+        return found
 
     def scan(
         self,
@@ -164,29 +274,9 @@ class _Lance(Dialect):
         return ".".join("`" + part.replace("`", "``") + "`" for part in column.path)
 
     def constant(self, key: Any, type: pa.DataType) -> str:
-        t = pa.types
-        if t.is_timestamp(type):
-            zone = "None" if type.tz is None else f'Some("{type.tz}")'
-            unit = _UNITS[type.unit]
-            return f"arrow_cast({key}, {quote(f'Timestamp({unit}, {zone})')})"
-        if t.is_time(type):
-            return f"arrow_cast({key}, 'Time{type.bit_width}({_UNITS[type.unit]})')"
-        if t.is_date32(type):
-            return f"arrow_cast({key}, 'Date32')"
-        if t.is_date64(type):
-            return f"arrow_cast({key}, 'Date64')"
-        if t.is_decimal(type):
-            text = quote(value_text(key, type))
-            width = type.bit_width
-            return f"arrow_cast({text}, 'Decimal{width}({type.precision}, {type.scale})')"
-        if t.is_floating(type):
-            return f"arrow_cast({quote(value_text(key, type))}, 'Float{type.bit_width}')"
-        if t.is_large_string(type):
-            return f"arrow_cast({quote(key)}, 'LargeUtf8')"
-        return sql_literal(key, type)
+        return arrow_literal(key, type)
 
 
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 _LANCE = _Lance()
 
 

@@ -7,7 +7,7 @@ memory (`phalanx.storage.cache`), so that a fresh process plans at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,8 @@ from phalanx.storage.manifest import TABLE, VERSION, ManifestVersion, partition_
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
-_PLANNING = ("object_id", "location", "read_version", "spec_id", *_NUMBERS)
+_CHANGING = ("read_version", *_NUMBERS)
+_PLANNING = ("object_id", "location", "spec_id", *_CHANGING)
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,48 @@ class Leaves:
         """Read the planning columns of every leaf."""
         fields = partition_columns(head.specs)
         found = manifest.read([*_PLANNING, *fields], f"object_type = '{TABLE}'")
-        found = _completed(found, manifest)
-        arrays: dict[str, Any] = {name: found.column(name) for name in _PLANNING}
-        order = [_array(arrays["spec_id"])]
         for name in fields:
             if name not in found.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
                 )
+        return Leaves._sorted(_completed(found, manifest), head.specs)
+
+    @staticmethod
+    def _sorted(found: pa.Table, specs: Iterable[PartitionSpec]) -> Leaves:
+        """Planning columns in any order and with plain values, made into leaves."""
+        specs = tuple(specs)
+        arrays: dict[str, Any] = {name: found.column(name) for name in _PLANNING}
+        order = [_array(arrays["spec_id"])]
+        for name in partition_columns(specs):
             column = column_of(_one(found.column(name)))
             indices = pa.array(column.codes, pa.int32(), mask=column.codes < 0)
             arrays[name] = pa.DictionaryArray.from_arrays(indices, column.values)
             order.append(column.codes)
-        table = pa.table(arrays)
         ranks = np.lexsort(order[::-1])
-        return Leaves(table.take(pa.array(ranks)), head.specs)
+        return Leaves(pa.table(arrays).take(pa.array(ranks)), specs)
+
+    def apply(self, changed: Sequence[LeafRow], removed: Container[str] = ()) -> Leaves:
+        """The leaves after some have changed, come (`index` is -1) or gone."""
+        known = [row for row in changed if row.index >= 0]
+        new = [row for row in changed if row.index < 0]
+        columns = {name: self.table.column(name) for name in self.table.schema.names}
+        if known:
+            at = np.array([row.index for row in known])
+            for name in _CHANGING:
+                columns[name] = _with(columns[name], at, [getattr(row, name) for row in known])
+        table = pa.table(columns)
+        if not new and not removed:
+            return Leaves(table, self.specs.values())
+        if removed:
+            ids = table.column("object_id").to_pylist()
+            table = table.filter(pa.array([id not in removed for id in ids], pa.bool_()))
+        for name in partition_columns(self.specs.values()):
+            index = table.schema.names.index(name)
+            type = table.schema.field(name).type.value_type
+            table = table.set_column(index, name, table.column(name).cast(type))
+        more = _rows_table(new, table.schema, self.specs)
+        return Leaves._sorted(pa.concat_tables([table, more]), self.specs.values())
 
     @cached_property
     def spec_ids(self) -> Array:
@@ -166,6 +194,37 @@ def _code(column: PartitionColumn, key: Any) -> int | None:
         return -1
     ranges = column.code_ranges(domain_of(column.values.type).point(key))
     return next((low for low, high in ranges if low < high), None)
+
+
+def _with(column: pa.ChunkedArray, at: Array, values: list[Any]) -> pa.Array:
+    """A column with the values at some places replaced."""
+    array = _one(column)
+    if array.null_count or None in values:
+        cells = array.to_pylist()
+        for place, value in zip(at.tolist(), values, strict=True):
+            cells[place] = value
+        return pa.array(cells, array.type)
+    dtype = np.uint64 if pa.types.is_uint64(array.type) else np.int64
+    copy = np.array(np.frombuffer(array.buffers()[1], dtype=dtype)[array.offset :][: len(array)])
+    copy[at] = np.array(values, dtype=dtype)
+    return pa.array(copy, array.type)
+
+
+def _rows_table(
+    rows: Sequence[LeafRow], schema: pa.Schema, specs: Mapping[int, PartitionSpec]
+) -> pa.Table:
+    """Leaves that are not in a manifest yet, as planning columns."""
+    columns = {}
+    for field in schema:
+        if field.name in _PLANNING:
+            columns[field.name] = pa.array([getattr(row, field.name) for row in rows], field.type)
+            continue
+        keys = []
+        for row in rows:
+            names = [f.column_name for f in specs[row.spec_id].fields]
+            keys.append(row.keys[names.index(field.name)] if field.name in names else None)
+        columns[field.name] = domain_of(field.type).array(keys)
+    return pa.table(columns, schema=schema)
 
 
 def _partition_column(column: pa.ChunkedArray) -> PartitionColumn:

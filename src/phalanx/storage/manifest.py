@@ -31,6 +31,7 @@ from phalanx.errors import CorruptTable, TableExists, TableNotFound
 from phalanx.model import statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
+from phalanx.model.spelling import quote
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.location import Location
 
@@ -247,8 +248,8 @@ class ManifestVersion:
         """The versions of the manifest that still exist, oldest first."""
         return sorted(entry["version"] for entry in self.dataset.versions())
 
-    def swap(self, rows: pa.Table) -> int:
-        """Write rows, if nobody has written a head since this version.
+    def swap(self, rows: pa.Table, removed: Sequence[str] = ()) -> int:
+        """Write rows and remove others, if nobody has written a head since this version.
 
         Returns the new version. Raises SwapLost where somebody has; nothing is written then.
         """
@@ -264,7 +265,10 @@ class ManifestVersion:
         merge = target.merge_insert("object_id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         # Through the index a few rows are merged fast; many exhaust the memory it may use.
-        merge = merge.use_index(rows.num_rows <= _INDEXED_ROWS)
+        merge = merge.use_index(rows.num_rows <= _INDEXED_ROWS and not removed)
+        if removed:
+            gone = ", ".join(quote(id) for id in removed)
+            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({gone})")
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:

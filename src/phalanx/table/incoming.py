@@ -133,7 +133,7 @@ def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
                 raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
             continue
         given = found.field(field.name).type
-        if not _fits(given, field.type):
+        if not fits(given, field.type):
             raise InvalidInput(
                 f"column {field.name!r} is {given}, and the table has {field.type}: cast it first"
             )
@@ -167,15 +167,15 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a cast changes no value (integers are checked value by value)."""
     t = pa.types
     if given == wanted or t.is_null(given):
         return True
     if t.is_dictionary(given):
-        return _fits(given.value_type, wanted)
+        return fits(given.value_type, wanted)
     if t.is_dictionary(wanted):
-        return _fits(given, wanted.value_type)
+        return fits(given, wanted.value_type)
     if t.is_integer(given):
         return bool(t.is_integer(wanted))
     if t.is_floating(given):
@@ -194,18 +194,18 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         zones = bool(t.is_timestamp(wanted)) and (given.tz is None) == (wanted.tz is None)
         return zones and _UNITS.index(given.unit) <= _UNITS.index(wanted.unit)
     if _is_list(given):
-        return _is_list(wanted) and _fits(given.value_type, wanted.value_type)
+        return _is_list(wanted) and fits(given.value_type, wanted.value_type)
     if t.is_struct(given):
         return (
             bool(t.is_struct(wanted))
             and [f.name for f in given] == [f.name for f in wanted]
-            and all(_fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+            and all(fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
         )
     if t.is_map(given):
         return (
             bool(t.is_map(wanted))
-            and _fits(given.key_type, wanted.key_type)
-            and _fits(given.item_type, wanted.item_type)
+            and fits(given.key_type, wanted.key_type)
+            and fits(given.item_type, wanted.item_type)
         )
     return False
 

@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +16,11 @@ from phalanx.model.specs import CustomField, PartitionSpec, build_spec
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.table import incoming, inspect
+from phalanx.table import inspect
+from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.scan import Scan
-from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter
-from phalanx.transaction.commit import Transaction, first_rows
+from phalanx.table.write import BUFFER_BYTES
+from phalanx.transaction.commit import first_rows
 from phalanx.transaction.snapshot import Snapshot
 
 Uri = str | os.PathLike[str]
@@ -149,30 +149,83 @@ class Table:
 
     # Changing
 
-    def append(
+    def transaction(
         self,
-        data: Any,
         *,
         transaction_id: str | None = None,
-        buffer_bytes: int = BUFFER_BYTES,
-    ) -> Table:
+        isolation: str = "serializable",
+        durable: bool | None = None,
+    ) -> TableTransaction:
+        """Several changes as one: `with table.transaction() as tx: tx.append(…); tx.delete(…)`.
+
+        Inside, reads through `tx` see its own changes. An exception leaves the table as it was.
+        """
+        return TableTransaction(self, transaction_id, isolation, durable)
+
+    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES, **options: Any) -> Table:
         """Add rows, in one transaction: all of them are visible afterwards, or none.
 
         `data` is a pyarrow Table, RecordBatchReader or Dataset, a pandas DataFrame, a list of
         dicts, or anything with an Arrow stream. It is read as a stream, and at most about
-        `buffer_bytes` of rows wait in memory. Repeating a `transaction_id` that has landed does
-        nothing.
+        `buffer_bytes` of rows wait in memory.
+
+        Every change takes `transaction_id` (repeating one that has landed does nothing),
+        `isolation` ("serializable" or "snapshot") and `durable`.
 
         Raises InvalidInput where the rows do not fit the schema; nothing is changed then.
         """
-        transaction = Transaction(self._snapshot, "append", transaction_id)
-        if transaction_id is not None and transaction.landed():
-            return self.refresh()
-        with ThreadPoolExecutor(WRITERS) as pool:
-            writer = PartitionedWriter(self._snapshot, pool, buffer_bytes)
-            transaction.appends = writer.write(incoming.chunks(data, self.schema))
-            self._snapshot = transaction.commit(pool)
+        with self.transaction(**options) as tx:
+            tx.append(data, buffer_bytes=buffer_bytes)
         return self
+
+    def overwrite(
+        self,
+        data: Any,
+        mode: str = "table",
+        *,
+        where: str | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+        **options: Any,
+    ) -> Table:
+        """Replace rows: all of them, with `mode="partitions"` those of the partitions present in
+        `data`, with `where` those that match it (and `data` must match it too).
+        """
+        with self.transaction(**options) as tx:
+            tx.overwrite(data, mode, where=where, buffer_bytes=buffer_bytes)
+        return self
+
+    def delete(self, where: str, **options: Any) -> int:
+        """Delete the rows that match; returns how many there were.
+
+        Partitions that match whole leave the table without being opened.
+        """
+        with self.transaction(**options) as tx:
+            return tx.delete(where)
+
+    def update(self, values: Mapping[str, str], where: str | None = None, **options: Any) -> int:
+        """Set columns to SQL expressions in the rows that match; returns how many there were.
+
+        A row whose partition values change moves to its new partition.
+        """
+        with self.transaction(**options) as tx:
+            return tx.update(values, where)
+
+    def merge(
+        self,
+        data: Any,
+        on: Sequence[str],
+        *,
+        when_matched: str = "update",
+        when_not_matched: str = "insert",
+        **options: Any,
+    ) -> MergeCounts:
+        """Upsert: replace the rows that have the same key, insert the others.
+
+        `when_matched` may also be "delete" or "ignore", `when_not_matched` "ignore". NULL keys
+        match nothing. Returns how many rows were inserted, updated and deleted.
+        """
+        with self.transaction(**options) as tx:
+            return tx.merge(data, on, when_matched=when_matched, when_not_matched=when_not_matched)
 
     def __repr__(self) -> str:
         fields = ", ".join(self.spec.spell(self._snapshot.head.schema)) or "nothing"

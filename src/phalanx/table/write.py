@@ -23,7 +23,7 @@ from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Leaf, Written
-from phalanx.transaction.commit import LeafAppend, Place, find_place
+from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
 
 #: Bytes of rows that wait before some are written. Peak memory is about twice this, plus the
@@ -33,6 +33,19 @@ BUFFER_BYTES = 256 * 1024 * 1024
 WRITERS = max(2, min(8, os.cpu_count() or 2))
 
 Keys = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class WrittenLeaf:
+    """Rows for one leaf, written as files that no version names yet."""
+
+    keys: Keys
+    written: tuple[Written, ...]
+    statistics: Statistics
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.written)
 
 
 @dataclass
@@ -61,12 +74,12 @@ class PartitionedWriter:
         self._buffer_bytes = buffer_bytes
         self._waiting = 0
 
-    def write(self, tables: Iterable[pa.Table]) -> list[LeafAppend]:
-        """Cut and write all rows; returns what a transaction makes visible."""
+    def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
+        """Cut and write all rows; returns what a transaction can make visible."""
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:
-                place = find_place(self._snapshot, self._spec, keys)
+                place = find_place(self._snapshot.leaves, self._snapshot.head, self._spec, keys)
                 group = self._groups[keys] = _Group(place)
             size = part.nbytes
             group.waiting.append(part)
@@ -76,8 +89,8 @@ class PartitionedWriter:
                 self._make_room()
         self._flush([group for group in self._groups.values() if group.waiting])
         return [
-            LeafAppend(group.place, group.written, group.statistics or {})
-            for group in self._groups.values()
+            WrittenLeaf(keys, tuple(group.written), group.statistics or {})
+            for keys, group in self._groups.items()
         ]
 
     def _cut(self, tables: Iterable[pa.Table]) -> Iterator[tuple[Keys, pa.Table]]:

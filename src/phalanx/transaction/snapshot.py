@@ -7,7 +7,7 @@ from functools import cached_property
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.storage import cache
-from phalanx.storage.head import HEAD_ID
+from phalanx.storage.head import HEAD_ID, Head
 from phalanx.storage.leaves import Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TRANSACTION, ManifestVersion
@@ -16,8 +16,14 @@ from phalanx.storage.manifest import TRANSACTION, ManifestVersion
 class Snapshot:
     """The table as one transaction left it. Everything read through it is of that moment."""
 
-    def __init__(self, manifest: ManifestVersion) -> None:
+    def __init__(
+        self, manifest: ManifestVersion, head: Head | None = None, leaves: Leaves | None = None
+    ) -> None:
+        """`head` and `leaves` where they are known already; else they are read."""
         self.manifest = manifest
+        if head is not None:
+            self.head, self._leaves = head, leaves
+            return
         cached = cache.load(manifest)
         if cached is not None:
             self.head, self._leaves = cached[0], cached[1]
@@ -43,6 +49,10 @@ class Snapshot:
         if not isinstance(version, int) or isinstance(version, bool):
             raise InvalidInput(f"a version is a whole number or a datetime, not {version!r}")
         return newest.go_to(version)
+
+    def with_leaves(self, leaves: Leaves) -> Snapshot:
+        """The same moment with other leaves: what a transaction sees before it commits."""
+        return Snapshot(self.manifest, self.head, leaves)
 
     @property
     def location(self) -> Location:

@@ -1,0 +1,227 @@
+"""Changing a table: the verbs, in a transaction of their own or several in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model.expressions import matches
+from phalanx.model.predicates import Predicate, to_sql
+from phalanx.table import incoming
+from phalanx.table.operations import (
+    Append,
+    Delete,
+    Merge,
+    Overwrite,
+    Update,
+    assignments_of,
+    check_merge,
+)
+from phalanx.table.plan import Plan
+from phalanx.table.scan import Scan, predicate_of
+from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.transaction.commit import Transaction
+from phalanx.transaction.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from phalanx.table.table import Table
+
+
+@dataclass(frozen=True)
+class MergeCounts:
+    """How many rows a merge has inserted, updated and deleted."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def __getitem__(self, name: str) -> int:
+        return int(getattr(self, name))
+
+
+class TableTransaction:
+    """Changes that become visible together at the end of a `with` block, or not at all.
+
+    Where a transaction with the same id has landed already, every change in it does nothing;
+    `repeated` says so.
+    """
+
+    def __init__(
+        self, table: Table, transaction_id: str | None, isolation: str, durable: bool | None
+    ) -> None:
+        self._table, self._durable = table, durable
+        self._pool = ThreadPoolExecutor(WRITERS)
+        try:
+            self._transaction = Transaction(table._snapshot, self._pool, transaction_id, isolation)
+            self.repeated = self._transaction.named and self._transaction.landed()
+        except BaseException:
+            self._pool.shutdown()
+            raise
+        self._open = True
+
+    def __enter__(self) -> TableTransaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.commit()
+        finally:
+            self._open = False
+            self._pool.shutdown()
+
+    def commit(self) -> None:
+        """Make the changes visible; the table moves to the snapshot that has them."""
+        self._check_open()
+        self._open = False
+        if self.repeated:
+            self._table.refresh()
+        else:
+            self._table._snapshot = self._transaction.commit()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise PhalanxError("this transaction is over: start another one")
+
+    def _current(self) -> Snapshot:
+        self._check_open()
+        return self._transaction.view.current()
+
+    # Reading
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """The rows as this transaction sees them, its own changes included."""
+        snapshot = self._current()
+        self._reads(predicate_of(where, snapshot))
+        return Scan(snapshot, columns, where, limit)
+
+    def count(self, where: str | None = None) -> int:
+        return self.scan(where=where).count()
+
+    def _reads(self, predicate: Predicate) -> None:
+        def footprint(snapshot: Snapshot) -> object:
+            leaves = Plan(snapshot, predicate).leaves
+            return {(leaf.row.object_id, leaf.version) for leaf in leaves}
+
+        self._transaction.reads.append(footprint)
+
+    # Changing
+
+    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Add rows."""
+        snapshot = self._current()
+        if self.repeated:
+            return
+        written = self._write(incoming.chunks(data, self._schema), buffer_bytes)
+        self._transaction.run(Append(snapshot.head.spec, written))
+
+    def overwrite(
+        self,
+        data: Any,
+        mode: str = "table",
+        *,
+        where: str | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        """Replace all rows, those of the partitions in `data`, or those that match `where`."""
+        snapshot = self._current()
+        if mode not in ("table", "partitions"):
+            raise InvalidInput(f"mode is 'table' or 'partitions', not {mode!r}")
+        if self.repeated:
+            return
+        chunks = incoming.chunks(data, self._schema)
+        spec = snapshot.head.spec
+        if where is None:
+            written = self._write(chunks, buffer_bytes)
+            self._transaction.run(Overwrite(spec, written, only_partitions=mode == "partitions"))
+            return
+        predicate = predicate_of(where, snapshot)
+        written = self._write(_all_match(chunks, predicate), buffer_bytes)
+        self._transaction.run(Delete(predicate, self._transaction.isolation))
+        self._transaction.run(Append(spec, written))
+
+    def delete(self, where: str) -> int:
+        """Delete the rows that match; returns how many there were."""
+        snapshot = self._current()
+        if not isinstance(where, str):
+            raise InvalidInput("delete takes a filter; to delete every row, write 'TRUE'")
+        predicate = predicate_of(where, snapshot)
+        if self.repeated:
+            return 0
+        before = self._transaction.counts.removed
+        self._transaction.run(Delete(predicate, self._transaction.isolation))
+        return self._transaction.counts.removed - before
+
+    def update(self, values: Mapping[str, str], where: str | None = None) -> int:
+        """Set columns in the rows that match; returns how many there were."""
+        snapshot = self._current()
+        operation = Update(
+            predicate_of(where, snapshot),
+            assignments_of(values, snapshot),
+            self._transaction.isolation,
+        )
+        if self.repeated:
+            return 0
+        self._transaction.run(operation)
+        return operation.updated
+
+    def merge(
+        self,
+        data: Any,
+        on: Sequence[str],
+        *,
+        when_matched: str = "update",
+        when_not_matched: str = "insert",
+    ) -> MergeCounts:
+        """Match rows by key; returns how many were inserted, updated and deleted."""
+        snapshot = self._current()
+        source = _whole(data, self._schema)
+        check_merge(source, on, when_matched, when_not_matched, snapshot)
+        if self.repeated:
+            return MergeCounts()
+        operation = Merge(
+            source, list(on), when_matched, when_not_matched, self._transaction.isolation
+        )
+        self._transaction.run(operation)
+        return MergeCounts(operation.inserted, operation.updated, operation.deleted)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return self._transaction.base.head.schema.arrow
+
+    def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
+        return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)
+
+
+def _whole(data: Any, schema: pa.Schema) -> pa.Table:
+    """The source of a merge, in memory: it may be needed again."""
+    tables = list(incoming.chunks(data, schema))
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _all_match(tables: Any, predicate: Predicate) -> Any:
+    """Refuse rows that the next overwrite with the same filter would not replace."""
+    for table in tables:
+        wrong = table.num_rows - int(matches(predicate, table).sum())
+        if wrong:
+            raise InvalidInput(
+                f"{wrong} rows do not match {to_sql(predicate)}: only rows that match `where` can "
+                "replace those that do"
+            )
+        yield table

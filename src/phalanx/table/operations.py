@@ -1,0 +1,365 @@
+"""The changes a user can make, each as an operation that a transaction can run again.
+
+An operation keeps what it has worked out for each leaf. Run again on a newer snapshot, it uses
+that where the rules of `phalanx.transaction.conflicts` allow, and works out the rest anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import expressions
+from phalanx.model.domains import domain_of
+from phalanx.model.parser import parse
+from phalanx.model.predicates import (
+    EVERYTHING,
+    Predicate,
+    Term,
+    columns_of,
+    conjoin,
+    resolve_names,
+    restrict,
+)
+from phalanx.model.sets import ALL_VALUES, ValueSet
+from phalanx.model.specs import PartitionSpec
+from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.table import incoming
+from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
+from phalanx.transaction.conflicts import still_holds
+from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.view import View
+
+#: How many distinct keys of a merge are used to choose leaves one by one, not as a range.
+_KEYS_BY_VALUE = 10_000
+
+
+@dataclass
+class Append:
+    """Add rows."""
+
+    name = "append"
+    spec: PartitionSpec
+    written: Sequence[WrittenLeaf]
+
+    def run(self, view: View) -> None:
+        places = [view.place(self.spec, leaf.keys) for leaf in self.written]
+        view.prefetch_statistics(places)
+        for leaf, place in zip(self.written, places, strict=True):
+            view.append(place, leaf.written, leaf.statistics)
+
+
+@dataclass
+class Overwrite:
+    """Replace all rows, or those of the partitions that are written to."""
+
+    name = "overwrite"
+    spec: PartitionSpec
+    written: Sequence[WrittenLeaf]
+    only_partitions: bool
+
+    def run(self, view: View) -> None:
+        current = view.current()
+        if self.only_partitions:
+            for leaf in self.written:
+                row = view.place(self.spec, leaf.keys).row
+                if row is not None:
+                    view.remove(row)
+        else:
+            for index in range(len(current.leaves)):
+                view.remove(current.leaves.row(index))
+        for leaf in self.written:
+            view.append(view.place(self.spec, leaf.keys), leaf.written, leaf.statistics)
+
+
+@dataclass
+class _Kept:
+    """What was worked out for one leaf at one version."""
+
+    version: int | None
+    delta: LeafDelta
+    count: int
+    #: Rows that the change puts back, here or in other leaves.
+    outputs: Sequence[WrittenLeaf] = ()
+
+
+@dataclass
+class Delete:
+    """Take out the rows that match a predicate."""
+
+    name = "delete"
+    where: Predicate
+    isolation: str
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _seen: set[str] | None = None
+
+    def run(self, view: View) -> None:
+        snapshot = view.current()
+        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
+        found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
+        for leaf, kept in zip(leaves, found, strict=True):
+            self._record(view, leaf, kept)
+
+    def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
+        """Under snapshot isolation, leaves that have come since the first run are not looked at."""
+        if self.isolation == "serializable":
+            return list(leaves)
+        if self._seen is None:
+            self._seen = {leaf.row.object_id for leaf in leaves}
+        return [leaf for leaf in leaves if leaf.row.object_id in self._seen]
+
+    def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> _Kept | None:
+        """The change in one leaf; None where the whole leaf goes and nothing need be opened."""
+        if leaf.where is None:
+            return None
+        at = Leaf(snapshot.location, leaf.row.location)
+        kept = self._kept.get(leaf.row.object_id)
+        if kept is None or not _holds(at, kept, leaf.version, self.isolation):
+            delta, count = at.delete(leaf.version, leaf.where)
+            kept = self._kept[leaf.row.object_id] = _Kept(leaf.version, delta, count)
+        return kept
+
+    def _record(self, view: View, leaf: PlannedLeaf, kept: _Kept | None) -> None:
+        if kept is None or (kept.count and kept.count == leaf.row.row_count):
+            view.remove(leaf.row)
+        elif kept.count:
+            view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+
+
+@dataclass
+class Update:
+    """Set columns of the rows that match a predicate; rows move where their partition does."""
+
+    name = "update"
+    where: Predicate
+    assignments: Mapping[str, Term]
+    isolation: str
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _seen: set[str] | None = None
+    updated: int = 0
+
+    def run(self, view: View) -> None:
+        snapshot = view.current()
+        leaves = Plan(snapshot, self.where).leaves
+        if self.isolation == "snapshot":
+            self._seen = self._seen or {leaf.row.object_id for leaf in leaves}
+            leaves = [leaf for leaf in leaves if leaf.row.object_id in self._seen]
+        # One leaf after the other: each is itself read and written by several threads.
+        found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
+        self.updated = 0
+        for leaf, kept in found:
+            self.updated += kept.count
+            if kept.count and kept.count == leaf.row.row_count:
+                view.remove(leaf.row)
+            elif kept.count:
+                view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+        for _, kept in found:
+            for output in kept.outputs:
+                place = view.place(snapshot.head.spec, output.keys)
+                view.append(place, output.written, output.statistics)
+
+    def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> _Kept:
+        at = Leaf(snapshot.location, leaf.row.location)
+        kept = self._kept.get(leaf.row.object_id)
+        if kept is not None and _holds(at, kept, leaf.version, self.isolation):
+            return kept
+        names = snapshot.head.schema.tagged.names
+        batches = at.scan(leaf.version, names, leaf.where)
+        assert isinstance(view.pool, ThreadPoolExecutor)
+        writer = PartitionedWriter(snapshot, view.pool)
+        outputs = writer.write(self._assigned(batches, snapshot))
+        count = sum(output.rows for output in outputs)
+        delta = LeafDelta()
+        if count and count != leaf.row.row_count:
+            delta, deleted = at.delete(leaf.version, leaf.where or EVERYTHING)
+            assert deleted == count, (deleted, count)
+        kept = self._kept[leaf.row.object_id] = _Kept(leaf.version, delta, count, outputs)
+        return kept
+
+    def _assigned(
+        self, batches: Iterable[pa.RecordBatch], snapshot: Snapshot
+    ) -> Iterator[pa.Table]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            for name, term in self.assignments.items():
+                arrays = {c.field_id: _source(batch, c.path) for c in columns_of(term)}
+                columns[name] = expressions.evaluate(term, arrays, batch.num_rows)
+            yield incoming.conform(pa.table(columns), snapshot.head.schema.arrow)
+
+
+def _source(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    from phalanx.model.schema import extract
+
+    return extract(batch, path)
+
+
+@dataclass
+class Merge:
+    """Match rows by key: update or delete those that are there, insert those that are not."""
+
+    name = "merge"
+    source: pa.Table
+    on: Sequence[str]
+    when_matched: str
+    when_not_matched: str
+    isolation: str
+    buffer_bytes: int = BUFFER_BYTES
+    _kept: dict[str, _Matched] = field(default_factory=dict)
+    _written: tuple[Any, Sequence[WrittenLeaf]] | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def run(self, view: View) -> None:
+        snapshot = view.current()
+        keys = _numbered(self.source.select(list(self.on)))
+        plan = Plan(snapshot, _near(keys, self.on, snapshot))
+        found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf, keys), plan.leaves))
+        matched: set[int] = set()
+        rows_matched = 0
+        for leaf, kept in zip(plan.leaves, found, strict=True):
+            matched |= kept.numbers
+            rows_matched += kept.count
+            if self.when_matched == "ignore" or not kept.count:
+                continue
+            if kept.count == leaf.row.row_count:
+                view.remove(leaf.row)
+            else:
+                view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+        update = self.when_matched == "update"
+        insert = self.when_not_matched == "insert"
+        self.updated = rows_matched if update else 0
+        self.deleted = rows_matched if self.when_matched == "delete" else 0
+        self.inserted = self.source.num_rows - len(matched) if insert else 0
+        for output in self._outputs(view, snapshot, frozenset(matched), update, insert):
+            place = view.place(snapshot.head.spec, output.keys)
+            view.append(place, output.written, output.statistics)
+
+    def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, keys: pa.Table) -> _Matched:
+        at = Leaf(snapshot.location, leaf.row.location)
+        kept = self._kept.get(leaf.row.object_id)
+        if kept is not None and _holds(at, kept, leaf.version, "serializable"):
+            return kept
+        batches = at.scan(leaf.version, list(self.on), leaf.where)
+        mine = pa.Table.from_batches(batches, schema=keys.select(list(self.on)).schema)
+        pairs = mine.join(keys, list(self.on), join_type="inner")
+        numbers = pairs.column("number").to_pylist()
+        delta, count = LeafDelta(), len(numbers)
+        if numbers and self.when_matched != "ignore" and count != leaf.row.row_count:
+            chosen = keys.take(pa.array(sorted(set(numbers)))).select(list(self.on))
+            delta, deleted = at.delete_keys(leaf.version, chosen)
+            assert deleted == count, (deleted, count)
+        kept = _Matched(leaf.version, delta, count, numbers=frozenset(numbers))
+        self._kept[leaf.row.object_id] = kept
+        return kept
+
+    def _outputs(
+        self, view: View, snapshot: Snapshot, matched: frozenset[int], update: bool, insert: bool
+    ) -> Sequence[WrittenLeaf]:
+        """The source rows that go into the table, written once for each choice of them."""
+        if update and insert:
+            chosen, choice = self.source, None
+        else:
+            wanted = [
+                number
+                for number in range(self.source.num_rows)
+                if (update if number in matched else insert)
+            ]
+            chosen, choice = self.source.take(pa.array(wanted, pa.int64())), tuple(wanted)
+        if self._written is None or self._written[0] != choice:
+            assert isinstance(view.pool, ThreadPoolExecutor)
+            writer = PartitionedWriter(snapshot, view.pool, self.buffer_bytes)
+            tables = incoming.chunks(chosen, snapshot.head.schema.arrow)
+            self._written = (choice, writer.write(tables))
+        return self._written[1]
+
+
+@dataclass
+class _Matched(_Kept):
+    numbers: frozenset[int] = frozenset()
+
+
+def _holds(leaf: Leaf, kept: _Kept, version: int | None, isolation: str) -> bool:
+    if kept.version is None or version is None:
+        return False
+    return still_holds(leaf, kept.delta, kept.version, version, isolation)
+
+
+def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
+    """The terms of an update, checked against the schema."""
+    if not values:
+        raise InvalidInput('update takes what to set, such as {"status": "\'done\'"}')
+    schema = snapshot.head.schema
+    found = {}
+    for name, text in values.items():
+        if name not in schema.tagged.names:
+            known = ", ".join(schema.tagged.names)
+            raise InvalidInput(f"unknown column {name!r}: the table has {known}")
+        if not isinstance(text, str):
+            raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
+        term = resolve_names(parse(text), schema.column)
+        expressions.refuse_volatile(term)
+        given, wanted = expressions.type_of(term), schema.tagged.field(name).type
+        if not incoming.fits(given, wanted):
+            raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
+        found[name] = term
+    return found
+
+
+def check_merge(
+    source: pa.Table, on: Sequence[str], matched: str, not_matched: str, snapshot: Snapshot
+) -> None:
+    """Refuse a merge that cannot be carried out as meant."""
+    names = snapshot.head.schema.tagged.names
+    if isinstance(on, str) or not on:
+        raise InvalidInput("merge takes the key columns as a list, such as on=['id']")
+    for name in on:
+        if name not in names:
+            raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(names)}")
+        type = snapshot.head.schema.column((name,)).type
+        if not domain_of(type).ordered:
+            raise InvalidInput(f"column {name!r} of type {type} cannot be a key")
+    if matched not in ("update", "delete", "ignore"):
+        raise InvalidInput(f"when_matched is 'update', 'delete' or 'ignore', not {matched!r}")
+    if not_matched not in ("insert", "ignore"):
+        raise InvalidInput(f"when_not_matched is 'insert' or 'ignore', not {not_matched!r}")
+    keys = source.select(list(on))
+    valid = keys.drop_null()
+    groups = valid.group_by(list(on)).aggregate([([], "count_all")])
+    if groups.num_rows < valid.num_rows:
+        raise InvalidInput(
+            f"several source rows have the same {', '.join(on)}: which one should win is not "
+            "defined, so nothing was merged"
+        )
+
+
+def _numbered(keys: pa.Table) -> pa.Table:
+    """The keys with the numbers of their rows; rows with a NULL match nothing."""
+    numbers = pa.array(range(keys.num_rows), pa.int64())
+    return keys.append_column("number", numbers)
+
+
+def _near(keys: pa.Table, on: Sequence[str], snapshot: Snapshot) -> Predicate:
+    """A predicate that every row with one of the keys satisfies, to choose leaves by."""
+    parts = []
+    for name in on:
+        column = snapshot.head.schema.column((name,))
+        domain = domain_of(column.type)
+        values = keys.column(name).drop_null().unique()
+        found = [domain.key(scalar) for scalar in values]
+        if not found:
+            return conjoin([restrict(column, column.type, ValueSet())])
+        if len(found) <= _KEYS_BY_VALUE:
+            wanted = domain.points(found)
+        else:
+            wanted = domain.clip(ValueSet.of([(min(found), domain.successor(max(found)))]))
+        parts.append(restrict(column, column.type, wanted & ALL_VALUES))
+    return conjoin(parts)

@@ -1,0 +1,68 @@
+"""When a change that was prepared on one version of a leaf still holds on a later one.
+
+The rules, for a change that was worked out on version B of a leaf and meets version H:
+
+| the change                 | what others did from B to H          | serializable | snapshot  |
+|----------------------------|--------------------------------------|--------------|-----------|
+| adds rows                  | anything                             | holds        | holds     |
+| takes rows out             | touched the same fragments           | work out anew| work out anew |
+| takes rows out             | added rows, other fragments          | work out anew| holds     |
+| takes rows out             | took rows out of other fragments     | holds        | holds     |
+| takes rows out             | compacted other fragments            | holds        | holds     |
+| takes rows out             | overwrote the leaf, or is unknown    | work out anew| work out anew |
+
+Working it out anew means to run the change again on H, for that leaf alone. Reads of a
+transaction are held to the same standard: where a leaf that was read has changed, the
+transaction cannot be replayed (its author may have decided by what was read) and fails.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phalanx.errors import InvalidInput
+from phalanx.storage.leaf import Leaf, LeafDelta
+
+ISOLATIONS = ("serializable", "snapshot")
+
+
+def check_isolation(isolation: str) -> str:
+    if isolation not in ISOLATIONS:
+        raise InvalidInput(f"isolation is 'serializable' or 'snapshot', not {isolation!r}")
+    return isolation
+
+
+def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: str) -> bool:
+    """Whether a change that takes rows out, worked out on `base`, holds on `head`."""
+    if base == head:
+        return True
+    operations = leaf.changes(base, head)
+    if operations is None:
+        return False
+    for operation in operations:
+        touched, adds = _effect(operation)
+        if touched is None or touched & delta.touched:
+            return False
+        if adds and isolation == "serializable":
+            return False
+    return True
+
+
+def _effect(operation: Any) -> tuple[frozenset[int] | None, bool]:
+    """The fragments an operation touched (None for all), and whether it added rows."""
+    match type(operation).__name__:
+        case "Append":
+            return frozenset(), True
+        case "Delete":
+            updated = {fragment.id for fragment in operation.updated_fragments}
+            return frozenset(updated) | frozenset(operation.deleted_fragment_ids), False
+        case "Update":
+            updated = {fragment.id for fragment in operation.updated_fragments}
+            touched = frozenset(updated) | frozenset(operation.removed_fragment_ids)
+            return touched, bool(operation.new_fragments)
+        case "Rewrite":
+            groups = operation.groups
+            return frozenset(f.id for group in groups for f in group.old_fragments), False
+        case "CreateIndex":
+            return frozenset(), False
+    return None, True

@@ -1,0 +1,97 @@
+"""Where the leaf with some values is, or will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.model.specs import PartitionSpec
+from phalanx.model.spelling import value_text
+from phalanx.storage import names
+from phalanx.storage.head import Head
+from phalanx.storage.leaves import LeafRow, Leaves
+
+
+@dataclass(frozen=True)
+class Place:
+    """A leaf's values, its names and its folder."""
+
+    spec: PartitionSpec
+    keys: tuple[Any, ...]
+    names: tuple[str, ...]
+    folder: str
+    #: The leaf as the snapshot has it; None for one that does not exist yet.
+    row: LeafRow | None
+
+    @property
+    def leaf_id(self) -> str:
+        return names.leaf_id(self.spec.id, self.names)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The object ids of the namespaces above it, without the spec's own."""
+        return [
+            names.object_id(self.spec.id, self.names[:depth])
+            for depth in range(1, len(self.names) + 1)
+        ]
+
+    def values(self) -> dict[str, Any]:
+        return {f.field_id: key for f, key in zip(self.spec.fields, self.keys, strict=True)}
+
+    def described(self) -> dict[str, str]:
+        """The values as strings, for stock clients and for repair; NULL is left out."""
+        return {
+            f"partition.{f.field_id}": value_text(key, f.result_type)
+            for f, key in zip(self.spec.fields, self.keys, strict=True)
+            if key is not None
+        }
+
+    def __str__(self) -> str:
+        shown = (
+            f"{f.field_id}={'NULL' if key is None else value_text(key, f.result_type)}"
+            for f, key in zip(self.spec.fields, self.keys, strict=True)
+        )
+        return " / ".join(shown) or "the whole table"
+
+
+def place_of(leaves: Leaves, row: LeafRow) -> Place:
+    """The place of a leaf that exists."""
+    return Place(leaves.specs[row.spec_id], row.keys, tuple(row.names), row.location, row)
+
+
+def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
+    """The place of the leaf with these values: the one that exists, or the one to be made.
+
+    Existing namespaces are found by value, whatever they are called.
+    """
+    index = leaves.find(spec, keys)
+    if index is not None:
+        return place_of(leaves, leaves.row(index))
+    known: list[str] = []
+    for depth in range(len(keys) - 1, 0, -1):
+        parent = leaves.find(spec, keys[:depth])
+        if parent is not None:
+            known = leaves.row(parent).names[:depth]
+            break
+    types = [f.result_type for f in spec.fields]
+    made = names.namespace_names(head.salt, spec.id, keys, types, known)
+    folder = names.leaf_folder(head.salt, names.leaf_id(spec.id, made))
+    return Place(spec, keys, tuple(made), folder, None)
+
+
+def emptied_namespaces(leaves: Leaves, gone: Iterable[Place]) -> set[str]:
+    """The namespaces that have no leaf left once some leaves are gone."""
+    candidates = {id for place in gone for id in place.namespaces}
+    if not candidates:
+        return set()
+    gone_ids = {place.leaf_id for place in gone}
+    for leaf in leaves.table.column("object_id").to_pylist():
+        if leaf in gone_ids:
+            continue
+        parts = leaf.split("$")
+        for depth in range(2, len(parts)):
+            candidates.discard("$".join(parts[:depth]))
+        if not candidates:
+            break
+    return candidates

@@ -1,0 +1,291 @@
+"""The table as a transaction sees it: a snapshot, and what the transaction has done to it.
+
+Changes to a leaf are collected and committed detached, once: when the transaction commits, or
+before something in the same transaction reads the leaf again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from phalanx.model import statistics
+from phalanx.model.specs import PartitionSpec
+from phalanx.model.spelling import quote
+from phalanx.model.statistics import Statistics
+from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
+from phalanx.storage.leaves import LeafRow
+from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
+from phalanx.transaction.snapshot import Snapshot
+
+
+@dataclass
+class Counts:
+    """How many rows a transaction has added and removed, in how many leaves."""
+
+    added: int = 0
+    removed: int = 0
+    leaves: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Work:
+    """One leaf under change."""
+
+    place: Place
+    #: The version that pending changes are based on; None for a leaf without rows.
+    version: int | None
+    pending: LeafDelta = field(default_factory=LeafDelta)
+    #: Size and statistics as of `version` and the pending changes together.
+    row_count: int | None = 0
+    byte_count: int | None = 0
+    fragment_count: int | None = 0
+    statistics: Statistics | None = None
+    gone: bool = False
+
+    @property
+    def changed(self) -> bool:
+        row = self.place.row
+        return self.gone or row is None or self.version != row.read_version
+
+
+class Commits:
+    """The detached versions a transaction has made, so that a retry makes none again."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, int] = {}
+
+    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: Any) -> int:
+        key = (leaf.uri, base, delta.identity)
+        if key not in self._made:
+            self._made[key] = leaf.commit(base, delta, schema)
+        return self._made[key]
+
+
+class View:
+    """What a transaction reads, and what it has changed so far."""
+
+    def __init__(self, base: Snapshot, commits: Commits, pool: Executor) -> None:
+        self.base, self.pool, self._commits = base, pool, commits
+        self._works: dict[str, _Work] = {}
+        self._current: Snapshot | None = base
+        self.counts = Counts()
+
+    @property
+    def spec(self) -> PartitionSpec:
+        return self.base.head.spec
+
+    def current(self) -> Snapshot:
+        """The table with the transaction's changes."""
+        if self._current is None:
+            self.settle()
+            changed, removed = [], set()
+            for id, work in self._works.items():
+                row = work.place.row
+                if work.gone:
+                    if row is not None:
+                        removed.add(id)
+                elif work.changed:
+                    changed.append(_row(work))
+            self._current = self.base.with_leaves(self.base.leaves.apply(changed, removed))
+        return self._current
+
+    def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
+        """Where the leaf with these values is or will be, as of the base snapshot."""
+        return find_place(self.base.leaves, self.base.head, spec, keys)
+
+    def append(self, place: Place, written: Sequence[Written], stats: Statistics) -> None:
+        """Add files to a leaf."""
+        work = self._work(place)
+        if work.gone:
+            work.gone = False
+            work.pending = LeafDelta(replaced=True)
+            work.row_count = work.byte_count = work.fragment_count = 0
+            work.statistics = None
+        empty = work.version is None and not work.pending.added
+        known = stats if empty or (work.pending.replaced and not work.pending.added) else None
+        if known is None:
+            known = statistics.merge(self._statistics(work), stats)
+        work.statistics = known
+        work.pending = replace(work.pending, added=(*work.pending.added, *written))
+        rows = sum(part.rows for part in written)
+        work.row_count = _plus(work.row_count, rows)
+        work.byte_count = _plus(work.byte_count, sum(part.bytes for part in written))
+        work.fragment_count = _plus(work.fragment_count, sum(len(p.fragments) for p in written))
+        self._touched(place, added=rows)
+
+    def change(
+        self,
+        row: LeafRow,
+        updated: Mapping[int, Fragment],
+        removed: Sequence[int],
+        rows_removed: int,
+    ) -> None:
+        """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
+        place = place_of(self.current().leaves, row)
+        work = self._work(self._as_of_base(place))
+        stats = self._statistics(work)
+        work.statistics = {id: found.loosened() for id, found in stats.items()}
+        work.pending = replace(
+            work.pending,
+            updated={**work.pending.updated, **updated},
+            removed=work.pending.removed | set(removed),
+        )
+        work.row_count = _plus(work.row_count, -rows_removed)
+        work.fragment_count = _plus(work.fragment_count, -len(removed))
+        self._touched(place, removed=rows_removed)
+
+    def remove(self, row: LeafRow) -> None:
+        """Take a whole leaf out of the table. Its files are not touched."""
+        place = self._as_of_base(place_of(self.current().leaves, row))
+        work = self._work(place)
+        self._touched(place, removed=row.row_count or 0)
+        work.gone = True
+        work.pending = LeafDelta()
+        work.row_count = 0
+
+    def _as_of_base(self, place: Place) -> Place:
+        """The same place with the row that the base snapshot has for it."""
+        work = self._works.get(place.leaf_id)
+        if work is not None:
+            return work.place
+        if self._current is self.base:
+            return place
+        return find_place(self.base.leaves, self.base.head, place.spec, place.keys)
+
+    def _work(self, place: Place) -> _Work:
+        work = self._works.get(place.leaf_id)
+        if work is None:
+            row = place.row
+            work = self._works[place.leaf_id] = _Work(
+                place,
+                None if row is None else row.read_version,
+                row_count=0 if row is None else row.row_count,
+                byte_count=0 if row is None else row.byte_count,
+                fragment_count=0 if row is None else row.fragment_count,
+            )
+        return work
+
+    def _touched(self, place: Place, added: int = 0, removed: int = 0) -> None:
+        self._current = None
+        self.counts.added += added
+        self.counts.removed += removed
+        self.counts.leaves.add(place.leaf_id)
+
+    def _statistics(self, work: _Work) -> Statistics:
+        if work.statistics is None:
+            row = work.place.row
+            found = {} if row is None else read_statistics(self.base, [row.object_id])
+            work.statistics = found.get(work.place.leaf_id, {})
+        return work.statistics
+
+    def prefetch_statistics(self, places: Sequence[Place]) -> None:
+        """Read the statistics of many leaves at once, before they are changed one by one."""
+        wanted = [p for p in places if p.row is not None and p.leaf_id not in self._works]
+        found = read_statistics(self.base, [p.leaf_id for p in wanted])
+        for place in wanted:
+            self._work(place).statistics = found.get(place.leaf_id, {})
+
+    def settle(self) -> None:
+        """Commit what is pending, each leaf detached."""
+        waiting = [w for w in self._works.values() if not w.gone and w.pending.is_change]
+
+        def commit(work: _Work) -> None:
+            leaf = Leaf(self.base.location, work.place.folder)
+            base = work.version
+            work.version = self._commits.commit(leaf, base, work.pending, self.base.head.schema)
+            if work.pending.updated or work.pending.removed:
+                work.byte_count, work.fragment_count = leaf.size(work.version)
+            work.pending = LeafDelta()
+
+        list(self.pool.map(commit, waiting))
+
+    def rows(self, rows: Rows) -> list[str]:
+        """Add the manifest rows of all changes; returns the ids of rows that are to go."""
+        self.settle()
+        gone = []
+        for work in self._works.values():
+            if work.gone:
+                if work.place.row is not None:
+                    gone.append(work.place)
+            elif work.changed:
+                _add_leaf(rows, _row(work), work)
+        removed = [place.leaf_id for place in gone]
+        for place in gone:
+            assert place.row is not None
+            numbers = range(1, place.row.version_number + 1)
+            removed += [f"{place.leaf_id}${number}" for number in numbers]
+        living = {id for id, work in self._works.items() if not work.gone}
+        emptied = emptied_namespaces(self.base.leaves, gone)
+        for id in living:
+            parts = id.split("$")
+            for depth in range(2, len(parts)):
+                emptied.discard("$".join(parts[:depth]))
+        return removed + sorted(emptied)
+
+
+def _row(work: _Work) -> LeafRow:
+    before = work.place.row
+    return LeafRow(
+        index=-1 if before is None else before.index,
+        object_id=work.place.leaf_id,
+        location=work.place.folder,
+        read_version=work.version,
+        spec_id=work.place.spec.id,
+        keys=work.place.keys,
+        version_number=1 if before is None else before.version_number + 1,
+        row_count=work.row_count,
+        byte_count=work.byte_count,
+        fragment_count=work.fragment_count,
+    )
+
+
+def _add_leaf(rows: Rows, row: LeafRow, work: _Work) -> None:
+    """A leaf's table row, the next of its timeline, and its namespaces if it is new."""
+    place = work.place
+    if place.row is None:
+        _add_namespaces(rows, place)
+    rows.add(
+        row.object_id,
+        TABLE,
+        {**place.described(), "read_version": str(row.read_version)},
+        place.values(),
+        location=row.location,
+        read_version=row.read_version,
+        spec_id=row.spec_id,
+        version_number=row.version_number,
+        row_count=row.row_count,
+        byte_count=row.byte_count,
+        fragment_count=row.fragment_count,
+        column_stats=statistics.to_rows(work.statistics or {}),
+    )
+    rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
+
+
+def _add_namespaces(rows: Rows, place: Place) -> None:
+    values, described = place.values(), place.described()
+    inherited: dict[str, Any] = {}
+    for id, spec_field in zip(place.namespaces, place.spec.fields, strict=True):
+        inherited[spec_field.field_id] = values[spec_field.field_id]
+        own = f"partition.{spec_field.field_id}"
+        rows.add(id, NAMESPACE, {own: described[own]} if own in described else {}, dict(inherited))
+
+
+def read_statistics(snapshot: Snapshot, ids: Sequence[str]) -> dict[str, Statistics]:
+    """The statistics of some leaves, by object id."""
+    found: dict[str, Statistics] = {}
+    for start in range(0, len(ids), 1000):
+        chosen = ", ".join(quote(id) for id in ids[start : start + 1000])
+        table = snapshot.manifest.read(["object_id", "column_stats"], f"object_id IN ({chosen})")
+        for row in table.to_pylist():
+            found[row["object_id"]] = statistics.from_rows(
+                row["column_stats"], snapshot.head.schema
+            )
+    return found
+
+
+def _plus(count: int | None, more: int) -> int | None:
+    return None if count is None else count + more
