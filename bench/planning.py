@@ -27,7 +27,7 @@ def table_of(folder: Path, leaves: int) -> Table:
     """A table with this many leaves: days, 20 countries and 5 buckets."""
     table = phalanx.create(folder, SCHEMA, partition_by=["days(ts)", "country", "bucket(5, id)"])
     snapshot = table._snapshot
-    head = snapshot.head.after(snapshot.head.committed_at)
+    head = snapshot.head.after(snapshot.head.committed_at, "bench")
     rows = Rows(head.specs)
     for number in range(leaves):
         day, rest = divmod(number, 100)
@@ -50,12 +50,14 @@ def table_of(folder: Path, leaves: int) -> Table:
             read_version=2**63 + number,
             spec_id=1,
             version_number=1,
+            sequence=2,
             row_count=1000,
             byte_count=50_000,
             fragment_count=1,
         )
         rows.add(f"{name}$dataset$1", VERSION, read_version=2**63 + number)
     rows.add_head(head)
+    rows.add_transaction(head, {})
     snapshot.manifest.swap(rows.to_table())
     dataset = snapshot.location.open(snapshot.location.manifest)
     dataset.optimize.compact_files(target_rows_per_fragment=20_000)
@@ -77,7 +79,7 @@ def main() -> int:
 
             def uncached(folder: Path = folder) -> None:
                 snapshot = Snapshot.latest(phalanx.open(folder)._snapshot.location)
-                path = cache._path(snapshot.manifest)
+                path = cache.path_of(snapshot.manifest)
                 if path is not None:
                     path.unlink(missing_ok=True)
                 phalanx.open(folder).scan(where=WHERE).plan()

@@ -132,7 +132,10 @@ def functions_of(term: Term, whole: bool, small: bool, has_clock: bool) -> list[
             zone = term.zone
             parts = ["year", "month", "day"] + ["hour"] * has_clock
             return [
-                *(applied(f"date_part('{p}', {{}})", "number", _part(p, zone), term) for p in parts),
+                *(
+                    applied(f"date_part('{p}', {{}})", "number", _part(p, zone), term)
+                    for p in parts
+                ),
                 applied("year({})", "number", _part("year", zone), term),
                 applied("EXTRACT(MONTH FROM {})", "number", _part("month", zone), term),
                 applied(

@@ -6,23 +6,46 @@ as they are or moved by one unit.
 
 import datetime as dt
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from phalanx.errors import InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec, build_spec, expr
 from tests.model import oracle
 from tests.model.oracle import NULL, Condition, Constant, Row, Term
 
-NEW_YORK = "America/New_York"
 PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+@lru_cache
+def below(count: int) -> st.SearchStrategy[int]:
+    return st.integers(0, count - 1)
+
+
+class Pick:
+    """Random choices, made in a way that is fast in Hypothesis and shrinks to the first option."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def one(self, options: Sequence[Any]) -> Any:
+        return options[self._draw(below(len(options)))]
+
+    def number(self, low: int, high: int) -> int:
+        return low + self._draw(below(high - low + 1))
+
+    def rarely(self, times: int = 10) -> bool:
+        """True once in so many times."""
+        return self._draw(below(times)) == times - 1
 
 
 @dataclass(frozen=True)
@@ -30,10 +53,10 @@ class Kind:
     """A type of column: the values to fill it with, how they compare, how it can be cut."""
 
     type: pa.DataType
-    stored: st.SearchStrategy[Any]
+    stored: Sequence[Any]
     family: str
     order: Callable[[Any], Any] = lambda stored: stored
-    entries: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ("{c}", "bucket(2, {c})")
     expressions: tuple[str, ...] = ()
     small: bool = False
 
@@ -50,26 +73,31 @@ class Kind:
         return pa.array(stored, self.type)
 
 
-def whole(type: pa.DataType, low: int, high: int) -> Kind:
-    small = st.integers(max(low, -25), 25)
-    ends = st.sampled_from([low, low + 1, high - 1, high])
-    is_small = type == pa.int32()
+def whole(type: pa.DataType, low: int, high: int, small: bool = False) -> Kind:
+    numbers = list(range(max(low, -25), 26))
     return Kind(
         type,
-        small if is_small else small | ends,
+        numbers if small else numbers + [low, low + 1, high - 1, high] * 4,
         "number",
-        entries=("{c}", "truncate(10, {c})", "truncate(3, {c})", "bucket(2, {c})", "bucket(5, {c})"),
-        expressions=("col0 % 3", "abs(col0)", "col0 / 4") if is_small else ("col0 / 4",),
-        small=is_small,
+        entries=(
+            "{c}",
+            "truncate(10, {c})",
+            "truncate(3, {c})",
+            "bucket(2, {c})",
+            "bucket(5, {c})",
+        ),
+        expressions=("col0 % 3", "abs(col0)", "col0 / 4") if small else ("col0 / 4",),
+        small=small,
     )
 
 
 def floating(type: pa.DataType) -> Kind:
     bits = type.bit_width
-    values = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.5, -1.5, 0.1, 3.0, -7.25, 12.0, 60000.0]
+    values = [0.0, -0.0, 1.5, -1.5, 0.1, 3.0, -7.25, 12.0, 60000.0, math.inf, -math.inf]
+    rounded = [oracle.rounded(str(value), bits)[1] for value in values]
     return Kind(
         type,
-        st.sampled_from([float(oracle.rounded(str(v), bits)[1]) if v == v else v for v in values]),
+        [*rounded, math.nan],
         f"float{bits}",
         oracle.float_order,
         entries=("{c}", "truncate(2, {c})", "bucket(3, {c})"),
@@ -80,23 +108,24 @@ def floating(type: pa.DataType) -> Kind:
 def decimal(type: pa.DataType) -> Kind:
     unit = Decimal(1).scaleb(-type.scale)
     top = 10 ** min(type.precision, 25) - 1
-    steps = st.integers(-30, 30) | st.sampled_from([-1999, -1000, 500, 999, 1000, top, -top])
+    steps = [*range(-30, 31), -1999, -1000, 500, 999, 1000, top, -top]
     return Kind(
         type,
-        steps.map(lambda n: n * unit),
+        [step * unit for step in steps],
         "number",
         Fraction,
         entries=("{c}", "truncate(5, {c})", "bucket(3, {c})"),
     )
 
 
-TEXTS = ["", "a", "ab", "abc", "abd", "b", "B", "ß", "aé", "日本", "日", "a\0", "a'b", "a%b", "a\\", "😀x", "\U0010ffff", "é"]
+TEXTS = ["a", "ab", "abc", "abd", "b", "", "B", "ß", "aé", "日本", "日", "a\0", "a'b", "a%b", "a_"]
+TEXTS += ["a\\", "😀x", "\U0010ffff", "é", "a b", "\n"]
 
 
 def text(type: pa.DataType) -> Kind:
     return Kind(
         type,
-        st.sampled_from(TEXTS),
+        TEXTS,
         "text",
         entries=("{c}", "truncate(1, {c})", "truncate(2, {c})", "bucket(3, {c})"),
         expressions=("upper(col0)", "left(col0, 2)", "character_length(col0)"),
@@ -107,30 +136,33 @@ def text(type: pa.DataType) -> Kind:
 BEGINNINGS = [
     int((moment - dt.datetime(1970, 1, 1)).total_seconds())
     for moment in [
-        dt.datetime(1950, 3, 1),
-        dt.datetime(1969, 12, 31),
-        dt.datetime(1970, 1, 1),
+        dt.datetime(2025, 12, 11),
+        dt.datetime(2025, 12, 10, 10),
         dt.datetime(2024, 2, 29),
         dt.datetime(2024, 12, 30),  # A Monday.
         dt.datetime(2025, 1, 1),
         dt.datetime(2025, 1, 1, 5),  # Midnight in New York.
         dt.datetime(2025, 3, 9, 7),  # An hour is left out there.
         dt.datetime(2025, 11, 2, 6),  # An hour comes twice there.
-        dt.datetime(2025, 12, 10, 10),
-        dt.datetime(2025, 12, 11),
+        dt.datetime(1950, 3, 1),
+        dt.datetime(1969, 12, 31),
+        dt.datetime(1970, 1, 1),
         dt.datetime(2100, 1, 1),
     ]
 ]
 
 
 def timestamp(unit: str, zone: str | None = None) -> Kind:
-    per_second = PER_SECOND[unit]
-    moved = st.sampled_from([0, 0, -1, 1, per_second, 3_599 * per_second, -3_600 * per_second])
+    second = PER_SECOND[unit]
     return Kind(
         pa.timestamp(unit, zone),
-        st.builds(lambda start, by: start * per_second + by, st.sampled_from(BEGINNINGS), moved),
+        [
+            start * second + by
+            for start in BEGINNINGS
+            for by in (0, 0, -1, 1, second, 3_599 * second, -3_600 * second)
+        ],
         "time",
-        lambda stored: Fraction(stored, per_second),
+        lambda stored: Fraction(stored, second),
         entries=(
             "{c}",
             "year({c})",
@@ -155,14 +187,9 @@ def timestamp(unit: str, zone: str | None = None) -> Kind:
 
 def date(type: pa.DataType) -> Kind:
     per_day = 1 if pa.types.is_date32(type) else 86_400_000
-    days = st.builds(
-        lambda start, by: start // 86_400 + by,
-        st.sampled_from(BEGINNINGS),
-        st.sampled_from([0, 0, -1, 1, 6, 30]),
-    )
     return Kind(
         type,
-        days.map(lambda day: day * per_day),
+        [(start // 86_400 + by) * per_day for start in BEGINNINGS for by in (0, 0, -1, 1, 6, 30)],
         "time",
         lambda stored: Fraction(stored * 86_400, per_day),
         entries=("{c}", "year({c})", "month({c})", "day({c})", "days({c})", "bucket(3, {c})"),
@@ -171,10 +198,10 @@ def date(type: pa.DataType) -> Kind:
 
 
 KINDS = {
+    "i32": whole(pa.int32(), -(2**31), 2**31 - 1, small=True),
+    "j32": whole(pa.int32(), -(2**31), 2**31 - 1, small=True),
     "i8": whole(pa.int8(), -128, 127),
     "i16": whole(pa.int16(), -(2**15), 2**15 - 1),
-    "i32": whole(pa.int32(), -(2**31), 2**31 - 1),
-    "j32": whole(pa.int32(), -(2**31), 2**31 - 1),
     "i64": whole(pa.int64(), -(2**63), 2**63 - 1),
     "u8": whole(pa.uint8(), 0, 255),
     "u64": whole(pa.uint64(), 0, 2**64 - 1),
@@ -185,9 +212,7 @@ KINDS = {
     "big": decimal(pa.decimal128(38, 10)),
     "s": text(pa.string()),
     "t": text(pa.large_string()),
-    "b": Kind(
-        pa.bool_(), st.booleans(), "bool", int, entries=("{c}", "bucket(2, {c})")
-    ),
+    "b": Kind(pa.bool_(), [False, True], "bool", int),
     "d32": date(pa.date32()),
     "d64": date(pa.date64()),
     "ts_s": timestamp("s"),
@@ -195,11 +220,11 @@ KINDS = {
     "ts": timestamp("us"),
     "ts_ns": timestamp("ns"),
     "utc": timestamp("us", "UTC"),
-    "ny": timestamp("us", NEW_YORK),
-    "ny_s": timestamp("s", NEW_YORK),
+    "ny": timestamp("us", "America/New_York"),
+    "ny_s": timestamp("s", "America/New_York"),
 }
 #: Fields of a struct column.
-NESTED = {"in.n": "i32", "in.when": "ts_ms"}
+NESTED = {"st.n": "i32", "st.at": "ts_ms"}
 
 
 @dataclass
@@ -214,8 +239,7 @@ class Table:
 
     def term(self, name: str) -> Term:
         kind = self.kinds[name]
-        shown = ".".join(f'"{part}"' for part in name.split(".")) if "." in name else name
-        return Term(shown, lambda row: row[name], kind.family, kind.zone)
+        return Term(name, lambda row: row[name], kind.family, kind.zone)
 
     def __repr__(self) -> str:
         rows = "\n  ".join(str({k: str(v) for k, v in row.items()}) for row in self.rows)
@@ -223,36 +247,38 @@ class Table:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Table:
-    names = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3, unique=True))
-    count = draw(st.integers(1, 12))
+def cases(draw: st.DrawFn, filters: int) -> tuple[Table, list[Condition]]:
+    """A table and some filters for it."""
+    pick = Pick(draw)
+    table = random_table(pick)
+    return table, [condition(pick, table) for _ in range(filters)]
+
+
+def random_table(pick: Pick) -> Table:
+    everything = list(KINDS)
+    names = sorted({pick.one(everything) for _ in range(pick.number(1, 3))})
     kinds = {name: KINDS[name] for name in names}
-    nullable = {name: draw(st.booleans()) for name in names}
-    if draw(st.booleans()):
+    if pick.rarely(3):
         kinds |= {name: KINDS[kind] for name, kind in NESTED.items()}
+    nullable = {name: "." in name or pick.one([False, True]) for name in kinds}
+    count = pick.number(1, 10)
     stored = {
-        name: draw(
-            st.lists(
-                st.none() | kind.stored if nullable.get(name, True) else kind.stored,
-                min_size=count,
-                max_size=count,
-            )
-        )
+        name: [
+            None if nullable[name] and pick.rarely(4) else pick.one(kind.stored)
+            for _ in range(count)
+        ]
         for name, kind in kinds.items()
     }
-    arrays = {name: kind.array(stored[name]) for name, kind in kinds.items() if "." not in name}
-    fields = [pa.field(name, array.type, nullable[name]) for name, array in arrays.items()]
-    columns = list(arrays.values())
-    if "in.n" in kinds:
-        gone = draw(st.lists(st.booleans(), min_size=count, max_size=count))
-        inner = [kinds[name].array(stored[name]) for name in NESTED]
-        mask = pa.array(gone)
-        columns.append(pa.StructArray.from_arrays(inner, ["n", "when"], mask=mask))
-        fields.append(pa.field("in", columns[-1].type))
+    columns = [kinds[name].array(stored[name]) for name in names]
+    fields = [pa.field(name, kinds[name].type, nullable[name]) for name in names]
+    if NESTED.keys() <= kinds.keys():
+        gone = [pick.rarely(4) for _ in range(count)]
         for name in NESTED:
-            stored[name] = [
-                None if lost else value for lost, value in zip(gone, stored[name], strict=True)
-            ]
+            stored[name] = [None if gone[i] else stored[name][i] for i in range(count)]
+        inner = [kinds[name].array(stored[name]) for name in NESTED]
+        inner_names = [name.partition(".")[2] for name in NESTED]
+        columns.append(pa.StructArray.from_arrays(inner, inner_names, mask=pa.array(gone)))
+        fields.append(pa.field("st", columns[-1].type))
     schema = TableSchema.assign(pa.schema(fields))
     batch = pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
     rows = [
@@ -262,94 +288,128 @@ def tables(draw: st.DrawFn) -> Table:
         }
         for i in range(count)
     ]
-    return Table(schema, draw(specs(schema, kinds)), batch, rows, kinds)
+    return Table(schema, random_spec(pick, schema, kinds), batch, rows, kinds)
 
 
-@st.composite
-def specs(draw: st.DrawFn, schema: TableSchema, kinds: dict[str, Kind]) -> PartitionSpec:
-    names = st.sampled_from(sorted(kinds))
-    several = ["multi_bucket(3, {a}, {b})", "multi_bucket(2, {a})"]
+def random_spec(pick: Pick, schema: TableSchema, kinds: dict[str, Kind]) -> PartitionSpec:
+    names = list(kinds)
     entries: list[Any] = []
-    for i in range(draw(st.integers(0, 3))):
-        name = draw(names)
+    for i in range(pick.number(0, 3)):
+        name = pick.one(names)
         kind = kinds[name]
-        choice = draw(st.sampled_from([*kind.entries, *kind.expressions, *several]))
+        if pick.rarely(8):
+            entries.append(f"multi_bucket(3, {name}, {pick.one(names)})")
+            continue
+        choice = pick.one([*kind.entries, *kind.expressions])
         if choice in kind.expressions:
             entries.append(expr(choice, [name], name=f"e{i}"))
         else:
-            entries.append(choice.format(c=name, a=name, b=draw(names)))
-    if {"s", "t"} <= kinds.keys() and draw(st.booleans()):
+            entries.append(choice.format(c=name))
+    if {"s", "t"} <= kinds.keys():
         entries.append(expr("concat(col0, col1)", ["s", "t"], name="joined"))
-    unique = [e for i, e in enumerate(entries) if e not in entries[:i]]
     try:
-        return build_spec(1, unique, schema)
-    except ValueError:  # The same field twice, as in days(ts) and year(ts).
-        return build_spec(1, unique[:1], schema)
+        return build_spec(1, entries, schema)
+    except InvalidInput:  # The same field twice, as in days(ts) and year(ts).
+        return build_spec(1, entries[:1], schema)
 
 
 # Filters --------------------------------------------------------------------------------------
 
+OPERATORS = ["=", "=", "<", "<=", ">", ">=", "<>", "!=", "==", "<=>"]
 
-@st.composite
-def constants(draw: st.DrawFn, term: Term, rows: list[Row]) -> Constant:
+
+def condition(pick: Pick, table: Table, depth: int = 3) -> Condition:
+    form = pick.one(["simple", "simple", "and", "or", "not", "is"]) if depth else "simple"
+    if form == "simple":
+        return simple(pick, table)
+    if form == "not":
+        return oracle.negation(condition(pick, table, depth - 1))
+    if form == "is":
+        inner = condition(pick, table, depth - 1)
+        return oracle.is_truth(inner, pick.one([True, False, None]), pick.one([False, True]))
+    several = [condition(pick, table, depth - 1) for _ in range(pick.number(2, 3))]
+    return (oracle.conjunction if form == "and" else oracle.disjunction)(several)
+
+
+def simple(pick: Pick, table: Table) -> Condition:
+    """A condition on one term."""
+    term = random_term(pick, table)
+    values = [value for row in table.rows if (value := term.value(row)) is not None]
+    forms = ["compare"] * 4 + ["in", "in", "between", "null"]
+    forms += ["like"] * 4 if term.family == "text" else []
+    forms += ["truth"] if term.family == "bool" else []
+    forms += ["columns"] if {"i32", "j32"} <= table.kinds.keys() else []
+    negated = pick.one([False, True])
+    match pick.one(forms):
+        case "in":
+            listed = [constant(pick, term, values) for _ in range(pick.number(1, 4))]
+            return oracle.membership(term, listed, negated)
+        case "between":
+            low, high = constant(pick, term, values), constant(pick, term, values)
+            return oracle.between(term, low, high, negated)
+        case "null":
+            return oracle.is_null(term, negated)
+        case "like":
+            return oracle.like(term, pattern(pick, values), negated)
+        case "truth":
+            return oracle.truth(term)
+        case "columns":
+            return oracle.comparison(table.term("i32"), pick.one(OPERATORS), table.term("j32"))
+    op = pick.one(OPERATORS)
+    return oracle.comparison(term, op, constant(pick, term, values), flip=pick.rarely(5))
+
+
+def random_term(pick: Pick, table: Table) -> Term:
+    """A column, or a function of one."""
+    name = pick.one(list(table.kinds))
+    kind, column = table.kinds[name], table.term(name)
+    functions = oracle.functions_of(
+        column, pa.types.is_integer(kind.type), kind.small, not pa.types.is_date(kind.type)
+    )
+    return pick.one(functions) if functions and pick.rarely(2) else column
+
+
+def constant(pick: Pick, term: Term, values: list[Any]) -> Constant:
     """A constant to compare a term with, near one of the values it has."""
-    near = draw(st.sampled_from([value for row in rows if (value := term.value(row)) is not None] or [None]))
-    if near is None or draw(st.integers(0, 19)) == 0:
-        return NULL if draw(st.booleans()) else draw(far(term))
+    if pick.rarely(15):
+        return NULL
     match term.family:
         case "number":
-            moved = Fraction(near) + draw(st.sampled_from([0, 0, 0, 1, -1, Fraction(1, 2), Fraction(-1, 1000), 10]))
-            constant = oracle.number(moved)
-            return Constant(f"'{constant.sql}'", constant.value) if draw(st.integers(0, 9)) == 0 else constant
+            near = pick.one(values) if values else 0
+            by = pick.one([0, 0, 0, 1, -1, Fraction(1, 2), Fraction(-1, 1000), 10, 10**30])
+            found = oracle.number(Fraction(near) + by)
+            return Constant(f"'{found.sql}'", found.value) if pick.rarely() else found
         case "bool":
-            return Constant(["FALSE", "TRUE"][near], near)
+            return pick.one([Constant("FALSE", 0), Constant("TRUE", 1)])
         case "text":
-            changed = draw(st.sampled_from([near, near, near[:1], near[:-1], near + "\0", near + "a"]))
+            near = pick.one(values) if values and not pick.rarely() else pick.one(TEXTS)
+            changed = pick.one([near, near, near[:1], near[:-1], near + "\0", near + "a"])
             return Constant(oracle.quoted(changed), changed)
         case "time":
-            return draw(moments(term, near))
+            return moment(pick, term, pick.one(values) if values else Fraction(0))
     bits = int(term.family.removeprefix("float"))
-    nan, value = near
-    shown = "'NaN'" if nan else f"'{value}'" if math.isinf(value) else repr(value)
-    if not nan and math.isfinite(value):
-        beside = [value, value, value + 1, float(np.nextafter(value, math.inf)), -value]
-        shown = repr(draw(st.sampled_from(beside)))
+    nan, near = pick.one(values) if values else (False, 1.5)
+    if nan or math.isinf(near) or pick.rarely():
+        shown = pick.one(["'NaN'", "'inf'", "'-inf'", "1e300", "-1e300", "1e-320", "-0.0", "0"])
+    else:
+        beside = [near, near, near + 1, float(np.nextafter(near, math.inf)), -near]
+        shown = repr(pick.one(beside))
     return Constant(shown, oracle.rounded(shown.strip("'"), bits))
 
 
-def far(term: Term) -> st.SearchStrategy[Constant]:
-    """Constants that have nothing to do with the data."""
-    match term.family:
-        case "number":
-            return st.sampled_from([-(10**40), -129, 0, 10**30]).map(oracle.number)
-        case "text":
-            return st.sampled_from(TEXTS).map(lambda t: Constant(oracle.quoted(t), t))
-        case "bool":
-            return st.sampled_from([Constant("FALSE", 0), Constant("TRUE", 1)])
-        case "time":
-            return st.sampled_from([-(10**9), 0, 3 * 10**9]).flatmap(
-                lambda seconds: moments(term, Fraction(seconds))
-            )
-    bits = int(term.family.removeprefix("float"))
-    shown = st.sampled_from(["1e300", "-1e300", "1e-320", "'NaN'", "'inf'", "'-inf'", "-0.0", "0"])
-    return shown.map(lambda s: Constant(s, oracle.rounded(s.strip("'"), bits)))
-
-
-@st.composite
-def moments(draw: st.DrawFn, term: Term, near: Fraction) -> Constant:
+def moment(pick: Pick, term: Term, near: Fraction) -> Constant:
     """A point in time near another, in one of the ways to write one."""
-    by = draw(st.sampled_from([0, 0, 1, -1, 3_600, 86_400, -86_400, Fraction(1, 10**6), Fraction(-1, 2)]))
-    at = Fraction(near) + by
-    if draw(st.integers(0, 3)) == 0:
-        unit = draw(st.sampled_from(["hour", "week", "month", "year"]))
-        at = oracle.truncated(at, unit, term.zone)
+    units = [0, 0, 1, -1, 3_600, 86_400, -86_400, Fraction(1, 10**6), Fraction(-1, 2), 10**9]
+    at = Fraction(near) + pick.one(units)
+    if pick.rarely(4):
+        at = oracle.truncated(at, pick.one(["hour", "week", "month", "year"]), term.zone)
     nanos = math.floor(at % 1 * 10**9)
     clock = oracle.local(at, term.zone)
-    form = draw(st.sampled_from(["naive", "zulu", "offset", "date"]))
-    prefix = draw(st.sampled_from(["", "TIMESTAMP "]))
+    form = pick.one(["naive", "zulu", "offset", "date"])
+    prefix = pick.one(["", "TIMESTAMP "])
     if form == "date":
         day = clock.replace(hour=0, minute=0, second=0)
-        prefix = draw(st.sampled_from(["", "DATE "]))
+        prefix = pick.one(["", "DATE "])
         return Constant(f"{prefix}'{day.date()}'", oracle.instant(day, term.zone))
     if form == "naive" and oracle.instant(clock, term.zone) == math.floor(at):
         return Constant(f"{prefix}'{oracle.time_text(clock, nanos, ' ')}'", at)
@@ -359,64 +419,9 @@ def moments(draw: st.DrawFn, term: Term, near: Fraction) -> Constant:
     return Constant(f"{prefix}'{oracle.time_text(oracle.local(at, None), nanos)}Z'", at)
 
 
-@st.composite
-def patterns(draw: st.DrawFn, term: Term, rows: list[Row]) -> str:
-    near = draw(st.sampled_from([value for row in rows if (value := term.value(row)) is not None] or ["a"]))
-    plain = "".join("\\" + char if char in "%_\\" else char for char in near[: draw(st.integers(0, 3))])
-    return plain + draw(st.sampled_from(["", "%", "%", "_", "_%", "%%", "%b", "\\%", "\\_%", "\\\\"]))
-
-
-@st.composite
-def terms(draw: st.DrawFn, table: Table) -> Term:
-    name = draw(st.sampled_from(sorted(table.kinds)))
-    kind, column = table.kinds[name], table.term(name)
-    functions = oracle.functions_of(
-        column, pa.types.is_integer(kind.type), kind.small, not pa.types.is_date(kind.type)
-    )
-    return draw(st.sampled_from([column] * max(2, len(functions)) + functions))
-
-
-OPERATORS = ["=", "=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"]
-
-
-@st.composite
-def leaves(draw: st.DrawFn, table: Table) -> Condition:
-    """A condition on one term."""
-    term, rows = draw(terms(table)), table.rows
-    near = constants(term, rows)
-    forms = ["compare"] * 4 + ["in", "in", "between", "null"]
-    forms += ["like"] * 3 if term.family == "text" else []
-    forms += ["truth"] if term.family == "bool" else []
-    forms += ["columns"] if {"i32", "j32"} <= table.kinds.keys() else []
-    negated = draw(st.booleans())
-    match draw(st.sampled_from(forms)):
-        case "in":
-            return oracle.membership(term, draw(st.lists(near, min_size=1, max_size=4)), negated)
-        case "between":
-            return oracle.between(term, draw(near), draw(near), negated)
-        case "null":
-            return oracle.is_null(term, negated)
-        case "like":
-            return oracle.like(term, draw(patterns(term, rows)), negated)
-        case "truth":
-            return oracle.truth(term)
-        case "columns":
-            op = draw(st.sampled_from(OPERATORS))
-            return oracle.comparison(table.term("i32"), op, table.term("j32"))
-    flip = draw(st.integers(0, 4)) == 0
-    return oracle.comparison(term, draw(st.sampled_from(OPERATORS)), draw(near), flip)
-
-
-@st.composite
-def conditions(draw: st.DrawFn, table: Table, depth: int = 3) -> Condition:
-    form = draw(st.sampled_from(["leaf", "leaf", "and", "or", "not", "is"])) if depth else "leaf"
-    if form == "leaf":
-        return draw(leaves(table))
-    inner = conditions(table, depth - 1)
-    if form == "not":
-        return oracle.negation(draw(inner))
-    if form == "is":
-        wanted = draw(st.sampled_from([True, False, None]))
-        return oracle.is_truth(draw(inner), wanted, draw(st.booleans()))
-    several = draw(st.lists(inner, min_size=2, max_size=3))
-    return (oracle.conjunction if form == "and" else oracle.disjunction)(several)
+def pattern(pick: Pick, values: list[str]) -> str:
+    near = pick.one(values) if values else "a"
+    plain = near[: pick.number(0, 3)]
+    for special in "\\%_":
+        plain = plain.replace(special, "\\" + special)
+    return plain + pick.one(["%", "%", "", "_", "_%", "%%", "%b", "\\%", "\\_%", "\\\\"])

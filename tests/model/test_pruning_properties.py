@@ -11,13 +11,12 @@ import datafusion
 import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Column, Dialect, Predicate, bind, to_sql
 from phalanx.model.pruning import PartitionColumn, column_of, prune
 from phalanx.model.spelling import quote, sql_literal, value_text
-from tests.model.tables import Table, conditions, tables
+from tests.model.tables import Table, cases
 
 EXAMPLES = int(os.environ.get("PHALANX_EXAMPLES", "300"))
 FILTERS = 8
@@ -56,9 +55,21 @@ class DataFusion(Dialect):
         return sql_literal(key, type)
 
 
+def one_zero(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows without -0.0, which IN takes for another value than 0.0 (not so in Lance)."""
+    columns = [
+        pa.array([None if v is None else v + 0.0 for v in column.to_pylist()], pa.float64())
+        if pa.types.is_floating(column.type)
+        else column
+        for column in batch.columns
+    ]
+    columns = [column.cast(f.type) for column, f in zip(columns, batch.schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
 def selected(predicate: Predicate, batch: pa.RecordBatch) -> set[int]:
     """The rows that DataFusion finds with a filter of ours."""
-    frame = _CONTEXT.create_dataframe([[batch]])
+    frame = _CONTEXT.create_dataframe([[one_zero(batch)]])
     text = DataFusion().predicate(predicate)
     found = frame.select(frame.parse_sql_expr(text).alias("r")).collect()
     answers = [answer for part in found for answer in part.column(0).to_pylist()]
@@ -80,12 +91,11 @@ def split(table: Table) -> tuple[dict[str, PartitionColumn], list[set[int]]]:
 
 
 @COMMON
-@given(st.data())
-def test_every_leaf_is_judged_right(data):
-    table = data.draw(tables())
+@given(cases(FILTERS))
+def test_every_leaf_is_judged_right(case):
+    table, conditions = case
     columns, leaves = split(table)
-    for _ in range(FILTERS):
-        condition = data.draw(conditions(table))
+    for condition in conditions:
         wanted = {i for i, row in enumerate(table.rows) if condition.holds(row) is True}
         predicate = bind(parse(condition.sql), table.schema.column)
         assert bind(parse(to_sql(predicate)), table.schema.column) == predicate

@@ -79,16 +79,15 @@ class _Frame:
     def parse(self, sql: str) -> Any:
         return self._frame.parse_sql_expr(sql)
 
-    def type(self, expression: Any) -> pa.DataType:
-        return self._frame.select(expression.alias("r")).schema().field("r").type
-
     def evaluate(self, expression: Any) -> pa.Array:
-        batches = self._frame.select(expression.alias("r")).collect()
-        chunks = [batch.column(0) for batch in batches]
-        found = pa.concat_arrays(chunks) if chunks else pa.nulls(0, self.type(expression))
+        selected = self._frame.select(expression.alias("r"))
+        chunks = [batch.column(0) for batch in selected.collect()]
+        found = (
+            pa.concat_arrays(chunks) if chunks else pa.nulls(0, selected.schema().field("r").type)
+        )
         if len(found) != self._length:
             raise InvalidInput("an expression must give one value for each row")
-        return found
+        return plain(found)
 
 
 class _DataFusion(Dialect):
@@ -126,20 +125,19 @@ def evaluate(term: Term, columns: Mapping[int, pa.Array], length: int) -> pa.Arr
     """
     try:
         with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
-            return plain(frame.evaluate(frame.parse(_DIALECT.term(term))))
+            return frame.evaluate(frame.parse(_DIALECT.term(term)))
     except Exception as error:
         raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
 
 
 @lru_cache(maxsize=4096)
 def type_of(term: Term) -> pa.DataType:
-    """The type of a term. Raises InvalidInput where DataFusion finds none."""
-    columns = {_name(c.field_id): pa.nulls(0, c.type) for c in columns_of(term)}
-    try:
-        with _Frame(columns, 0) as frame:
-            return plain_type(frame.type(frame.parse(_DIALECT.term(term))))
-    except Exception as error:
-        raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
+    """The type of a term. Raises InvalidInput where DataFusion finds none.
+
+    A row of NULLs is evaluated: what a plan announces is not always what comes out of it.
+    """
+    nulls = {column.field_id: pa.nulls(1, column.type) for column in columns_of(term)}
+    return evaluate(term, nulls, 1).type
 
 
 def fold(term: Term) -> Literal:
@@ -212,7 +210,7 @@ def evaluate_custom(sql: str, arrays: Sequence[pa.Array]) -> pa.Array:
     columns = {f"col{i}": array for i, array in enumerate(arrays)}
     try:
         with _Frame(columns, len(arrays[0])) as frame:
-            return plain(frame.evaluate(frame.parse(sql)))
+            return frame.evaluate(frame.parse(sql))
     except Exception as error:
         raise InvalidInput(f"cannot evaluate the expression {sql!r}: {_reason(error)}") from None
 
@@ -220,11 +218,7 @@ def evaluate_custom(sql: str, arrays: Sequence[pa.Array]) -> pa.Array:
 @lru_cache(maxsize=1024)
 def type_of_custom(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
     """The type of a custom expression, which is not checked otherwise."""
-    try:
-        with _Frame({f"col{i}": pa.nulls(0, type) for i, type in enumerate(types)}, 0) as frame:
-            return plain_type(frame.type(frame.parse(sql)))
-    except Exception as error:
-        raise InvalidInput(f"the expression {sql!r} cannot be used: {_reason(error)}") from None
+    return evaluate_custom(sql, [pa.nulls(1, type) for type in types]).type
 
 
 @lru_cache(maxsize=1024)
@@ -238,8 +232,7 @@ def check(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
         with _Frame({f"col{i}": array for i, array in enumerate(nulls)}, 1) as frame:
             expression = frame.parse(sql)
             _refuse_forbidden(sql, expression)
-            result = plain_type(frame.type(expression))
-            frame.evaluate(expression)
+            result = frame.evaluate(expression).type
     except InvalidInput:
         raise
     except Exception as error:

@@ -92,6 +92,9 @@ NOTHING = Constant(False)
 FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
+#: Functions that the binder takes apart itself.
+_CONDITIONS = {*FLIPPED, "and", "or", "not", "<=>", "in", "is_null", "is_true", "is_false", "like"}
+
 #: What binding needs to know of the outside: a column by name, a term's type, a constant's value.
 Resolve = Callable[[tuple[str, ...]], Column]
 
@@ -164,6 +167,20 @@ def _simplified(node: Predicate) -> Predicate:
     return node
 
 
+def invert(node: Predicate) -> Predicate:
+    """The rows that a predicate does not want. (NOT in SQL leaves out those it is NULL for.)"""
+    match node:
+        case Constant(value=value):
+            return Constant(not value)
+        case And(children=children):
+            return disjoin(invert(child) for child in children)
+        case Or(children=children):
+            return conjoin(invert(child) for child in children)
+        case Restrict(term=term, type=type, values=values):
+            return restrict(term, type, values.complement(null=not values.null))
+    raise AssertionError(node)
+
+
 def restrict(term: Term, type: pa.DataType, values: ValueSet) -> Predicate:
     """A restriction, simplified. A column that cannot be NULL counts NULL as wanted."""
     if isinstance(term, Column) and not term.nullable:
@@ -212,6 +229,11 @@ class _Binder:
                 return self._same(left, right, negated)
             case Call(function="in", args=(inner, *items)):
                 return self._membership(inner, items, negated, term)
+            case Call(function="is_null", args=(Call(function=inner_function) as inner,)) if (
+                inner_function in _CONDITIONS
+            ):
+                true, false = self.predicate(inner, False), self.predicate(inner, True)
+                return disjoin([true, false]) if negated else invert(disjoin([true, false]))
             case Call(function="is_null", args=(inner,)):
                 inner = self._constant(inner)
                 if isinstance(inner, Literal):
@@ -219,10 +241,8 @@ class _Binder:
                 inner, type = self._typed(inner)
                 return restrict(inner, type, ALL_VALUES if negated else NULL_ONLY)
             case Call(function="is_true" | "is_false", args=(inner,)):
-                wanted = term.function == "is_true"
-                if not negated:
-                    return self.predicate(inner, negated=not wanted)
-                return self._boolean(inner, BooleanDomain().point(int(not wanted)).with_null(True))
+                found = self.predicate(inner, negated=term.function == "is_false")
+                return invert(found) if negated else found
             case Call(function="like", args=(inner, Literal(kind="string", value=pattern))):
                 return self._like(inner, pattern, negated, term)
             case Literal(kind="null"):
@@ -304,17 +324,13 @@ class _Binder:
         domain = domain_of(type)
         if not isinstance(domain, TextDomain):
             raise InvalidInput(f"LIKE needs a string, and {term_to_sql(inner)} is {type}")
-        prefix, rest = _like_prefix(pattern)
+        prefix, rest = like_prefix(pattern)
         if rest == "":
             values = domain.point(prefix)
         elif rest == "%":
             values = domain.prefix(prefix)
         else:
-            whole = restrict(term, pa.bool_(), BooleanDomain().point(0 if negated else 1))
-            if negated:
-                return whole
-            near = [restrict(inner, type, domain.prefix(prefix))] if prefix else []
-            return conjoin([*near, whole])
+            return restrict(term, pa.bool_(), BooleanDomain().point(0 if negated else 1))
         return restrict(inner, type, values.complement(null=False) if negated else values)
 
 
@@ -323,7 +339,7 @@ def _comparable(term: Term) -> TypeGuard[Literal]:
     return isinstance(term, Literal) and term.kind != "interval"
 
 
-def _like_prefix(pattern: str) -> tuple[str, str]:
+def like_prefix(pattern: str) -> tuple[str, str]:
     """The characters before the first wildcard, unescaped, and the pattern from there on."""
     prefix = ""
     position = 0

@@ -31,7 +31,14 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import civil
-from phalanx.model.domains import Literal, NullnessDomain, cuts_in_utc, domain_of
+from phalanx.model.domains import (
+    BooleanDomain,
+    Literal,
+    NullnessDomain,
+    TextDomain,
+    cuts_in_utc,
+    domain_of,
+)
 from phalanx.model.predicates import (
     And,
     Call,
@@ -44,6 +51,7 @@ from phalanx.model.predicates import (
     columns_of,
     conjoin,
     disjoin,
+    like_prefix,
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import FULL, Interval, ValueSet
@@ -219,7 +227,7 @@ class _Pruner:
         context = dict(outer)
         narrowed = set()
         for child in children:
-            column, values = _about_column(child)
+            column, values = _implied(child)
             if column is not None:
                 context[column.field_id] = context.get(column.field_id, FULL) & values
                 narrowed.add(column.field_id)
@@ -440,13 +448,24 @@ def _spans(fields: Sequence[_BoundField]) -> list[_Span]:
 # What a term says about a column, and a field about a term -----------------------------------
 
 
-def _about_column(node: Predicate) -> tuple[Column | None, ValueSet]:
-    """The column a restriction constrains, and how: directly, or through its year or date."""
-    if not isinstance(node, Restrict):
-        return None, FULL
-    if isinstance(node.term, Column):
-        return node.term, node.values
-    return _preimage(node)
+def _implied(node: Predicate) -> tuple[Column | None, ValueSet]:
+    """A column and the values it has in every row that a predicate wants."""
+    match node:
+        case Restrict(
+            term=Call(function="like", args=(Column() as column, Literal(value=pattern))),
+            values=values,
+        ) if values == BooleanDomain().point(1):
+            domain = domain_of(column.type)
+            assert isinstance(domain, TextDomain)
+            return column, domain.prefix(like_prefix(pattern)[0])
+        case Restrict():
+            return _about_column(node)
+    return None, FULL
+
+
+def _about_column(node: Restrict) -> tuple[Column | None, ValueSet]:
+    """A column and the values that mean the same as the restriction, if there are such."""
+    return (node.term, node.values) if isinstance(node.term, Column) else _preimage(node)
 
 
 def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
@@ -601,7 +620,10 @@ def column_of(array: pa.Array) -> PartitionColumn:
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = array.dictionary_decode()
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    order = np.asarray(pc.sort_indices(encoded.dictionary))
+    sortable = encoded.dictionary
+    if pa.types.is_float16(sortable.type):
+        sortable = sortable.cast(pa.float32())
+    order = np.asarray(pc.sort_indices(sortable))
     rank = np.empty(len(order) + 1, dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     rank[-1] = -1

@@ -1,11 +1,11 @@
-"""Planning columns on disk: one Arrow file for each snapshot, mapped into memory when read.
+"""Planning columns on disk: an Arrow file for each table, mapped into memory when read.
 
-The cache is a convenience that may vanish at any time. A file is keyed by all that could tell
-two tables apart: the URI, the table's own id, the manifest's version and, on a file system, the
-identity of the manifest file itself (a table that was copied over another looks the same
-otherwise). Files are written under another name and then renamed, so nobody sees half of one.
+A file holds the leaves of one snapshot. A process that finds a newer one in the table reads only
+what has changed since (see `phalanx.transaction.snapshot`), so the file need not be the newest.
+It is a convenience that may vanish at any time; it is written under another name and then
+renamed, so nobody sees half of one.
 
-`PHALANX_CACHE` names the folder (`off` turns it off), `PHALANX_CACHE_BYTES` its size.
+`PHALANX_CACHE` names the folder (`off` turns it off), `PHALANX_CACHE_BYTES` bounds its size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,7 +26,7 @@ from phalanx.storage.manifest import ManifestVersion, head_of
 #: Snapshots with fewer leaves are read faster from the manifest than they are looked up.
 SMALLEST = 256
 _DEFAULT_BYTES = 512 * 1024 * 1024
-_LAYOUT = 1
+_LAYOUT = 2
 
 
 def folder() -> Path | None:
@@ -42,8 +41,12 @@ def folder() -> Path | None:
 
 
 def load(manifest: ManifestVersion) -> tuple[Head, Leaves] | None:
-    """The head and leaves of a snapshot, if they are cached."""
-    path = _path(manifest)
+    """The head and leaves of some snapshot of this table, if one is cached.
+
+    It is for the caller to check that the snapshot is of the same line of history: a table may
+    have been copied over another.
+    """
+    path = path_of(manifest)
     if path is None or not path.exists():
         return None
     try:
@@ -60,7 +63,7 @@ def load(manifest: ManifestVersion) -> tuple[Head, Leaves] | None:
 
 def save(manifest: ManifestVersion, head: Head, leaves: Leaves) -> None:
     """Keep a snapshot's planning columns. Failures are of no consequence."""
-    path = _path(manifest)
+    path = path_of(manifest)
     if path is None or len(leaves) < SMALLEST or not head.ours:
         return
     row = {
@@ -82,21 +85,13 @@ def save(manifest: ManifestVersion, head: Head, leaves: Leaves) -> None:
         _trim(path.parent)
 
 
-def _path(manifest: ManifestVersion) -> Path | None:
+def path_of(manifest: ManifestVersion) -> Path | None:
+    """The file of a table, whether it exists or not; None where nothing is cached."""
     root = folder()
     if root is None or manifest.table_id is None:
         return None
-    identity: list[Any] = [_LAYOUT, manifest.location.uri, manifest.table_id, manifest.version]
-    if manifest.location.is_local:
-        file = Path(
-            manifest.location.manifest, "_versions", f"{2**64 - 1 - manifest.version}.manifest"
-        )
-        try:
-            stat = file.stat()
-        except OSError:
-            return None
-        identity += [stat.st_ino, stat.st_mtime_ns, stat.st_size]
-    digest = hashlib.blake2b(json.dumps(identity).encode(), digest_size=20).hexdigest()
+    identity = json.dumps([_LAYOUT, manifest.location.uri, manifest.table_id])
+    digest = hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
     return root / f"{digest}.arrow"
 
 

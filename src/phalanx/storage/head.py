@@ -39,6 +39,8 @@ class Head:
     max_field_id: int
     table_id: str
     salt: bytes
+    #: The transaction that made this snapshot: it tells one line of history from another.
+    transaction_id: str
     transactions: str = "strong"
     properties: Mapping[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
@@ -48,7 +50,7 @@ class Head:
 
     @staticmethod
     def first(schema: TableSchema, spec: PartitionSpec, now: dt.datetime, mode: str) -> Head:
-        """The head of a new table."""
+        """The head of a new table, which is a transaction of its own."""
         return Head(
             sequence=1,
             committed_at=now,
@@ -58,6 +60,7 @@ class Head:
             max_field_id=max(schema.field_ids),
             table_id=uuid.uuid4().hex,
             salt=secrets.token_bytes(16),
+            transaction_id=uuid.uuid4().hex,
             transactions=mode,
         )
 
@@ -66,12 +69,13 @@ class Head:
         """The spec that new rows are written under."""
         return next(spec for spec in self.specs if spec.id == self.spec_id)
 
-    def after(self, now: dt.datetime, **changes: Any) -> Head:
+    def after(self, now: dt.datetime, transaction_id: str, **changes: Any) -> Head:
         """The head of the next transaction. Time never runs backwards in a table."""
         return replace(
             self,
             sequence=self.sequence + 1,
             committed_at=max(now, self.committed_at),
+            transaction_id=transaction_id,
             **changes,
         )
 
@@ -83,6 +87,7 @@ class Head:
             "writer_features": json.dumps(sorted(self.writer_features)),
             "table_id": self.table_id,
             "salt": self.salt.hex(),
+            "transaction_id": self.transaction_id,
             "transactions": self.transactions,
             "schema": json.dumps(self.schema.to_json(), separators=(",", ":")),
             "specs": json.dumps([s.to_json() for s in self.specs], separators=(",", ":")),
@@ -110,6 +115,7 @@ class Head:
                 max_field_id=int(metadata["max_field_id"]),
                 table_id=metadata["table_id"],
                 salt=bytes.fromhex(metadata["salt"]),
+                transaction_id=metadata["transaction_id"],
                 transactions=metadata["transactions"],
                 properties={
                     key.removeprefix(_PROPERTY): value
@@ -141,6 +147,7 @@ class Head:
             max_field_id=max(schema.field_ids),
             table_id="",
             salt=b"",
+            transaction_id="",
             transactions="strong" if strong else "weak",
             ours=False,
         )

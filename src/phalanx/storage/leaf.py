@@ -7,6 +7,7 @@ nobody sees until the manifest names their version.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,8 +19,9 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
-from phalanx.errors import CorruptTable, InvalidInput
-from phalanx.model.predicates import Column, Dialect, Predicate
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
+from phalanx.model.domains import FloatDomain, domain_of
+from phalanx.model.predicates import Column, Dialect, Predicate, Restrict
 from phalanx.model.schema import TableSchema
 from phalanx.model.spelling import arrow_literal
 from phalanx.storage.location import Location, leaf_session
@@ -104,7 +106,8 @@ class Leaf:
             return self.location.open(self.uri, version, leaf_session())
         except (ValueError, OSError) as error:
             raise CorruptTable(
-                f"the leaf {self.uri} has no version {version}: run check() on the table ({error})"
+                f"the leaf {self.uri} has no version {version}: run check() on the table "
+                f"({self.location.reason(error)})"
             ) from None
 
     def create(self, schema: TableSchema) -> Any:
@@ -116,16 +119,18 @@ class Leaf:
                 max_retries=0,
                 storage_options=self.location.options,
             )
-        except OSError:
-            try:
-                return self.open(EMPTY_VERSION)
-            except CorruptTable:  # cleaned up by another client: any version will do
-                return self.open(None)
+        except OSError as error:
+            # Version 1 may have been cleaned up by another client: any version will do.
+            for version in (EMPTY_VERSION, None):
+                with contextlib.suppress(CorruptTable):
+                    return self.open(version)
+            reason = self.location.reason(error)
+            raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
 
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
         fragments = write_fragments(
-            table, handle, schema=table.schema, storage_options=self.location.options
+            _unsliced(table), handle, schema=table.schema, storage_options=self.location.options
         )
         return Written(tuple(fragments))
 
@@ -242,8 +247,62 @@ class Leaf:
                 scan_in_order=in_order,
             )
         except ValueError as error:
-            reason = str(error).split(", /")[0]
+            reason = self.location.reason(error)
             raise InvalidInput(f"Lance cannot evaluate the filter {filter}: {reason}") from None
+
+
+def check_storable(schema: TableSchema) -> None:
+    """Raise InvalidInput for a column that Lance refuses, or takes and cannot give back."""
+    for column in schema.arrow:
+        _check_field(column, column.name)
+    try:
+        _lance_schema(schema)
+    except (ValueError, OSError) as error:
+        reason = str(error).split(", /")[0].split("LanceError(Schema): ")[-1]
+        raise InvalidInput(f"Lance cannot store this schema: {reason}") from None
+
+
+def _check_field(column: pa.Field, name: str) -> None:
+    type, t = column.type, pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    children = [type.field(i) for i in range(type.num_fields)]
+    wrong = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
+    if "`" in column.name:
+        raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
+    if t.is_string_view(type) or t.is_binary_view(type):
+        raise wrong
+    if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):
+        raise wrong
+    if t.is_fixed_size_list(type) and not _has_fixed_width(type.value_type):
+        raise wrong
+    for child in children:
+        _check_field(child, f"{name}.{child.name}")
+
+
+def _has_fixed_width(type: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(type):
+        return _has_fixed_width(type.value_type)
+    t = pa.types
+    return bool(t.is_primitive(type) or t.is_decimal(type) or t.is_fixed_size_binary(type))
+
+
+def _unsliced(table: pa.Table) -> pa.Table:
+    """The rows with structs of structs copied: Lance fails on a slice of those."""
+    for index, column in enumerate(table.schema):
+        if _has_deep_struct(column.type):
+            rows = pa.array(range(table.num_rows), pa.int64())
+            table = table.set_column(index, column, table.column(index).take(rows))
+    return table
+
+
+def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
+    is_struct = bool(pa.types.is_struct(type))
+    if is_struct and inside:
+        return True
+    return any(
+        _has_deep_struct(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -268,7 +327,24 @@ def _ids(schema: LanceSchema) -> list[int]:
 
 
 class _Lance(Dialect):
-    """Lance's SQL: names in backticks, every constant with its exact type."""
+    """Lance's SQL: names in backticks, every constant with its exact type.
+
+    Lance puts a NaN whose sign bit is set below all numbers, and we put every NaN above them.
+    """
+
+    def _restrict(self, node: Restrict, nested: bool) -> str:
+        domain, values = domain_of(node.type), node.values
+        if not isinstance(domain, FloatDomain) or values.has_all_values or not values.intervals:
+            return super()._restrict(node, nested)
+        term = self.term(node.term)
+        text = super()._restrict(replace(node, values=values.with_null(False)), nested=True)
+        if not (values & domain.point(domain.highest)).is_empty:
+            text = f"{text} OR isnan({term})"
+        elif values.intervals[0][0] is None:
+            text = f"{text} AND NOT isnan({term})"
+        if values.null:
+            text = f"{text} OR {term} IS NULL"
+        return f"({text})" if nested else text
 
     def name(self, column: Column) -> str:
         return ".".join("`" + part.replace("`", "``") + "`" for part in column.path)

@@ -8,7 +8,7 @@ memory (`phalanx.storage.cache`), so that a fresh process plans at once.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,10 +60,11 @@ class Leaves:
         return int(self.table.num_rows)
 
     @staticmethod
-    def read(manifest: ManifestVersion, head: Head) -> Leaves:
-        """Read the planning columns of every leaf."""
+    def read(manifest: ManifestVersion, head: Head, where: str | None = None) -> Leaves:
+        """Read the planning columns of every leaf, or of those whose rows satisfy a filter."""
         fields = partition_columns(head.specs)
-        found = manifest.read([*_PLANNING, *fields], f"object_type = '{TABLE}'")
+        filter = f"object_type = '{TABLE}'" + (f" AND {where}" if where else "")
+        found = manifest.read([*_PLANNING, *fields], filter)
         for name in fields:
             if name not in found.schema.names:
                 raise CorruptTable(
@@ -171,6 +172,11 @@ class Leaves:
             version_number=max(cells["version_number"] or 0, 0),
             **counts,
         )
+
+    def matching(self, row: LeafRow) -> LeafRow:
+        """A leaf of other leaves, with the index that the same leaf has here (-1 for none)."""
+        index = self.find(self.specs[row.spec_id], row.keys)
+        return replace(row, index=-1 if index is None else index)
 
     def find(self, spec: PartitionSpec, keys: Sequence[Any]) -> int | None:
         """The row of the first leaf whose outermost values are these keys, or None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from lance.lance import _Session as Session
 from phalanx.errors import InvalidInput
 
 MANIFEST = "__manifest"
+_SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
 
 
 class Location:
@@ -25,7 +27,7 @@ class Location:
     """
 
     def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None):
-        text = os.fspath(uri)
+        text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else None
         if not isinstance(text, str) or not text:
             raise InvalidInput("a table's place is a path or URI, such as 'lake/events'")
         if text.startswith("file://"):
@@ -33,6 +35,11 @@ class Location:
         self.is_local = "://" not in text
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None
+        for name, value in (self.options or {}).items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise InvalidInput(
+                    f"storage_options map strings to strings: {name!r} has a {type(value).__name__}"
+                )
 
     @property
     def path(self) -> Path | None:
@@ -52,6 +59,14 @@ class Location:
     def open(self, uri: str, version: int | None = None, session: Any = None) -> Any:
         """A Lance dataset at one version, or at the newest on main."""
         return lance.dataset(uri, version=version, storage_options=self.options, session=session)
+
+    def reason(self, error: BaseException) -> str:
+        """What Lance says went wrong: its first line, without places in its code or secrets."""
+        text = str(error).split("\n")[0].split(", /")[0].removeprefix("LanceError(IO): ")
+        for name, value in (self.options or {}).items():
+            if _SECRET.search(name) and value:
+                text = text.replace(value, "***")
+        return text
 
     def __repr__(self) -> str:
         return f"Location({self.uri!r})"

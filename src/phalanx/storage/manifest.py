@@ -9,7 +9,8 @@ know are ours, and stock clients pass over them:
 | `version_number`                      | table                     | the newest in its timeline  |
 | `row_count byte_count fragment_count` | table                     | the leaf's size             |
 | `column_stats`                        | table                     | read only on request        |
-| `sequence committed_at`               | __head, transaction       | the table's version and time|
+| `sequence`                            | table, __head, transaction| the version that wrote it   |
+| `committed_at`                        | __head, transaction       | when                        |
 
 `swap` is the one way to change rows: a merge that always carries the head row, compared against
 the version it was prepared from. It either lands whole or raises `SwapLost`.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +29,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
-from phalanx.errors import CorruptTable, TableExists, TableNotFound
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
@@ -66,6 +68,10 @@ _FIXED = [
 ]
 
 
+log = logging.getLogger("phalanx")
+
+#: Rows in a fragment of a compacted manifest.
+_FRAGMENT_ROWS = 20_000
 #: Up to how many rows a swap looks its rows up in the index.
 _INDEXED_ROWS = 10_000
 
@@ -115,12 +121,12 @@ class Rows:
             committed_at=head.committed_at,
         )
 
-    def add_transaction(self, id: str, head: Head, metadata: Mapping[str, str]) -> None:
+    def add_transaction(self, head: Head, metadata: Mapping[str, str]) -> None:
         """The record of a transaction: it makes a retry a no-op, and is the table's history."""
         self.add(
-            transaction_row(id),
+            transaction_row(head.transaction_id),
             TRANSACTION,
-            {"transaction_id": id, **metadata},
+            {"transaction_id": head.transaction_id, **metadata},
             sequence=head.sequence,
             committed_at=head.committed_at,
         )
@@ -144,7 +150,7 @@ def transaction_row(id: str) -> str:
 def create(location: Location, head: Head, rows: Rows) -> None:
     """Make the manifest of a new table in one commit that only one of two creators wins.
 
-    Raises TableExists where there is one already.
+    Raises TableExists where there is one already, PhalanxError where none can be made.
     """
     uri = location.manifest
     if location.is_local and location.path is not None and location.path.is_file():
@@ -152,29 +158,34 @@ def create(location: Location, head: Head, rows: Rows) -> None:
     if exists(location):
         raise TableExists(f"there is already a table at {location.uri}: open it instead")
     table = rows.to_table()
-    fragments = write_fragments(
-        table, uri, schema=table.schema, mode="create", storage_options=location.options
-    )
     try:
+        fragments = write_fragments(
+            table, uri, schema=table.schema, mode="create", storage_options=location.options
+        )
         dataset = lance.LanceDataset.commit(
             uri,
             LanceOperation.Overwrite(table.schema, fragments),
             max_retries=0,
             storage_options=location.options,
         )
-    except OSError:
+    except (ValueError, OSError) as error:
         if exists(location):
             raise TableExists(f"there is already a table at {location.uri}: open it") from None
-        raise
+        raise PhalanxError(
+            f"cannot make a table at {location.uri}: {location.reason(error)}"
+        ) from None
     publish(dataset, head)
     location.open(uri).create_scalar_index("object_id", "BTREE")
 
 
 def exists(location: Location) -> bool:
+    """Raises PhalanxError where it cannot be told."""
     try:
         location.open(location.manifest)
-    except (ValueError, OSError):
-        return False
+    except (ValueError, OSError) as error:
+        if _is_missing(error):
+            return False
+        raise _unreadable(location, error) from None
     return True
 
 
@@ -212,11 +223,7 @@ class ManifestVersion:
                 raise TableNotFound(
                     f"version {version} of the manifest of {location.uri} is gone"
                 ) from None
-            if not _is_missing(error):
-                raise
-            raise TableNotFound(
-                f"there is no table at {location.uri}: make one with phalanx.create"
-            ) from None
+            raise _unreadable(location, error) from None
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
 
@@ -232,6 +239,8 @@ class ManifestVersion:
     def head(self) -> Head:
         """The head row, or what the metadata of another client's manifest amounts to."""
         columns = ["object_id", "metadata", "sequence", "committed_at"]
+        if not {"object_id", "object_type"} <= set(self.dataset.schema.names):
+            raise TableNotFound(f"{self.location.uri} is no Lance namespace, so it is no table")
         rows = self.read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
         if len(rows) > 1:
             raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
@@ -243,6 +252,24 @@ class ManifestVersion:
         raise TableNotFound(
             f"{self.location.uri} is a Lance namespace but no partitioned table: it has no spec"
         )
+
+    def compact(self, reindex: bool) -> None:
+        """Put small fragments together, so that reads and swaps stay fast.
+
+        Best done while no swap is under way; one that meets it is tried again, and so may this
+        be: a failure is of no consequence.
+        """
+        dataset = self.location.open(self.location.manifest)
+        try:
+            dataset.optimize.compact_files(
+                target_rows_per_fragment=_FRAGMENT_ROWS,
+                materialize_deletions_threshold=0.2,
+                num_threads=1,
+            )
+            if reindex:
+                dataset.optimize.optimize_indices()
+        except OSError as error:
+            log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
 
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
@@ -292,4 +319,14 @@ def partition_columns(specs: Iterable[PartitionSpec]) -> dict[str, PartitionFiel
 
 def _is_missing(error: Exception) -> bool:
     text = str(error).lower()
-    return "not found" in text or "does not exist" in text or "no such file" in text
+    signs = ("not found", "does not exist", "no such file", "not a directory")
+    return any(sign in text for sign in signs)
+
+
+def _unreadable(location: Location, error: Exception) -> PhalanxError:
+    """Why a manifest cannot be opened."""
+    if _is_missing(error):
+        return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
+    if "No object store provider" in str(error):
+        return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
+    return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")

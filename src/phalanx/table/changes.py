@@ -128,7 +128,8 @@ class TableTransaction:
         snapshot = self._current()
         if self.repeated:
             return
-        written = self._write(incoming.chunks(data, self._schema), buffer_bytes)
+        chunks = incoming.chunks(data, self._schema, buffer_bytes)
+        written = self._write(chunks, buffer_bytes)
         self._transaction.run(Append(snapshot.head.spec, written))
 
     def overwrite(
@@ -145,7 +146,7 @@ class TableTransaction:
             raise InvalidInput(f"mode is 'table' or 'partitions', not {mode!r}")
         if self.repeated:
             return
-        chunks = incoming.chunks(data, self._schema)
+        chunks = incoming.chunks(data, self._schema, buffer_bytes)
         spec = snapshot.head.spec
         if where is None:
             written = self._write(chunks, buffer_bytes)

@@ -7,8 +7,9 @@ written for that batch and long before anything is visible.
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -18,20 +19,22 @@ from phalanx.errors import InvalidInput
 #: How many bytes, and rows, of input are worked on at a time.
 CHUNK_BYTES = 64 * 1024 * 1024
 CHUNK_ROWS = 4_000_000
+_ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
-def chunks(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of `data` as tables of bounded size that fit `schema`.
+def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) -> Iterator[pa.Table]:
+    """The rows of `data` as tables that fit `schema`, of a size that four fill a buffer.
 
     Takes a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a list
     of dicts, or anything with an Arrow stream (DuckDB, Polars, a Phalanx scan). Raises
     InvalidInput where the rows do not fit.
     """
-    for table in _tables(data, schema):
+    size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
+    for table in _tables(data, schema, size):
         yield conform(table, schema)
 
 
-def _tables(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
     if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
         data = _from_pandas(data, schema)
     if isinstance(data, list):
@@ -40,9 +43,9 @@ def _tables(data: Any, schema: pa.Schema) -> Iterator[pa.Table]:
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
         _check_columns(data.schema, schema)
-        yield from _sliced(data)
+        yield from _sliced(data, size)
         return
-    yield from _gathered(_batches(data, schema))
+    yield from _gathered(_batches(data, schema), size)
 
 
 def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -65,13 +68,23 @@ def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
+    if not frame.columns.is_unique:
+        raise InvalidInput("a column appears twice in the rows")
     columns = {}
     for name in frame.columns:
+        column = frame[name]
         type = schema.field(name).type if name in schema.names else None
+        if type is not None and column.dtype == object:
+            columns[name] = _from_values(column, type, name)
+            continue
         try:
-            columns[str(name)] = pa.Array.from_pandas(frame[name], type=type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            found = pa.Array.from_pandas(column)
+            # pandas has no other way to say integers with gaps, or times of another unit.
+            if type is not None and _is_like(found.type, type):
+                found = found.cast(type)
+        except _ARROW_ERRORS as error:
             raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
+        columns[str(name)] = found
     return pa.table(columns)
 
 
@@ -80,44 +93,93 @@ def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
         raise InvalidInput("a list of rows holds dicts, one for each row")
     unknown = {name for row in rows for name in row} - set(schema.names)
     if unknown:
-        raise _extra(sorted(unknown), schema)
+        raise _extra(sorted(map(str, unknown)), schema)
+    columns = {
+        field.name: _from_values([row.get(field.name) for row in rows], field.type, field.name)
+        for field in schema
+    }
+    return pa.table(columns)
+
+
+def _from_values(values: Any, type: pa.DataType, name: str) -> pa.Array:
+    """Python values as a column. Arrow cuts some to fit, such as 1.5 to 1: those are refused."""
     try:
-        return pa.Table.from_pylist(rows, schema=pa.schema([f.with_nullable(True) for f in schema]))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InvalidInput(f"the rows do not fit the table: {error}") from None
+        found = pa.array(values, type, from_pandas=not isinstance(values, list))
+    except _ARROW_ERRORS as error:
+        raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
+    if not (_is_text(type) or pa.types.is_floating(type)):
+        for value, held in zip(values, found.to_pylist(), strict=True):
+            if not _is_unchanged(value, held, type):
+                raise InvalidInput(f"column {name!r} does not fit {type}: {value!r} would change")
+    return found
 
 
-def _sliced(table: pa.Table) -> Iterator[pa.Table]:
-    size = _rows_per_chunk(table.num_rows, table.nbytes)
-    for start in range(0, table.num_rows, size):
-        yield table.slice(start, size)
+def _is_unchanged(value: Any, held: Any, type: pa.DataType) -> bool:
+    """Whether a column holds the Python value it was made of."""
+    t = pa.types
+    if value is None or held is None or t.is_floating(type) or _is_text(type):
+        return True
+    if isinstance(type, pa.BaseExtensionType):
+        return True
+    if t.is_dictionary(type):
+        return _is_unchanged(value, held, type.value_type)
+    if t.is_struct(type) and isinstance(value, Mapping):
+        return all(
+            key in held and _is_unchanged(value[key], held[key], type.field(key).type)
+            for key in value
+        )
+    if t.is_map(type):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return all(
+            _is_unchanged(pair[0], key, type.key_type)
+            and _is_unchanged(pair[1], item, type.item_type)
+            for pair, (key, item) in zip(pairs, held, strict=True)
+        )
+    if _is_list(type):
+        pairs = zip(value, held, strict=True)
+        return all(_is_unchanged(given, kept, type.value_type) for given, kept in pairs)
+    if t.is_timestamp(type) and type.tz and getattr(value, "tzinfo", held) is None:
+        value = value.replace(tzinfo=dt.UTC)  # one without a zone counts as UTC
+    return bool(value == held)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _is_like(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values can be of both types, so that a safe cast says if these are."""
+    t = pa.types
+    if t.is_timestamp(given) and t.is_timestamp(wanted):
+        return (given.tz is None) == (wanted.tz is None)
+    if t.is_integer(given):
+        return bool(t.is_floating(wanted) or t.is_integer(wanted))
+    return bool(t.is_floating(given) and t.is_integer(wanted))
+
+
+def _sliced(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    each = max(1, table.nbytes // max(1, table.num_rows))
+    rows = max(1, min(CHUNK_ROWS, size // each))
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
     """Small batches put together, large ones cut."""
     held: list[pa.RecordBatch] = []
-    size = rows = 0
+    waiting = rows = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        if batch.nbytes > CHUNK_BYTES or batch.num_rows > CHUNK_ROWS:
+        if batch.nbytes > size or batch.num_rows > CHUNK_ROWS:
             if held:
                 yield pa.Table.from_batches(held)
-            held, size, rows = [], 0, 0
-            yield from _sliced(pa.Table.from_batches([batch]))
+            held, waiting, rows = [], 0, 0
+            yield from _sliced(pa.Table.from_batches([batch]), size)
             continue
         held.append(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
-        if size >= CHUNK_BYTES or rows >= CHUNK_ROWS:
+        waiting, rows = waiting + batch.nbytes, rows + batch.num_rows
+        if waiting >= size or rows >= CHUNK_ROWS:
             yield pa.Table.from_batches(held)
-            held, size, rows = [], 0, 0
+            held, waiting, rows = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
-
-
-def _rows_per_chunk(rows: int, size: int) -> int:
-    each = max(1, size // max(1, rows))
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // each))
 
 
 def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
@@ -159,12 +221,40 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            except _ARROW_ERRORS as error:
                 raise InvalidInput(
                     f"column {field.name!r} does not fit {field.type}: {error}"
                 ) from None
+        for chunk in column.chunks:
+            _refuse_null_inside(chunk, field.name)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _refuse_null_inside(array: pa.Array, name: str) -> None:
+    """Refuse NULL in a field of a struct, list or map that must not be NULL."""
+    type, t = array.type, pa.types
+    if not t.is_nested(type) or not _requires_something(type):
+        return
+    fields = [type.field(i) for i in range(type.num_fields)]
+    if t.is_struct(type) or t.is_map(type):
+        array = array.filter(array.is_valid())
+    if t.is_struct(type):
+        children = [array.field(i) for i in range(type.num_fields)]
+    elif t.is_map(type):
+        children, fields = [array.keys, array.items], [type.key_field, type.item_field]
+    else:
+        children = [array.flatten()]
+    for child, field in zip(children, fields, strict=True):
+        inner = f"{name}.{field.name}"
+        if not field.nullable and child.null_count:
+            raise InvalidInput(f"column {inner!r} holds NULL, and it must not be NULL")
+        _refuse_null_inside(child, inner)
+
+
+def _requires_something(type: pa.DataType) -> bool:
+    fields = [type.field(i) for i in range(type.num_fields)]
+    return any(not field.nullable or _requires_something(field.type) for field in fields)
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:

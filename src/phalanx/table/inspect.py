@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.pruning import PartitionColumn
+from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.specs import PartitionField
 from phalanx.model.transforms import Identity
 from phalanx.storage.leaf import Leaf
@@ -88,6 +88,8 @@ def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> p
     """Rows for each combination of columns or partition fields."""
     if isinstance(columns, str) or not columns:
         raise InvalidInput("count_by takes a list of at least one column, such as ['country']")
+    if len(set(columns)) < len(columns):
+        raise InvalidInput("a column is counted by twice")
     predicate = predicate_of(where, snapshot)
     plan = Plan(snapshot, predicate)
     found = [_grouping(snapshot, plan, name) for name in columns]
@@ -113,8 +115,6 @@ def _grouping(snapshot: Snapshot, plan: Plan, name: str) -> PartitionColumn | No
         return None
     if len(parts) == 1:
         return parts[0]
-    from phalanx.model.pruning import column_of
-
     return column_of(pa.concat_arrays([part.arrow() for part in parts]))
 
 
@@ -122,8 +122,7 @@ def _holds(field: PartitionField, name: str, snapshot: Snapshot) -> bool:
     """Whether a field's value is what `name` means: the column itself, or the field."""
     column = snapshot.head.schema.columns.get(field.source_ids[0])
     if isinstance(field.transform, Identity) and column is not None and column.path == (name,):
-        # One zero and one NaN stand for all: the rows may hold the others.
-        return not pa.types.is_floating(column.type)
+        return True
     return name == field.field_id and name not in snapshot.head.schema.tagged.names
 
 
@@ -139,37 +138,60 @@ def _count_leaves(
         name: group.arrow(unique[keep, i])
         for i, (name, group) in enumerate(zip(names, groups, strict=True))
     }
-    return pa.table({**columns, "count": pa.array(counts[keep], pa.int64())})
+    return pa.table({**columns, _count_name(names): pa.array(counts[keep], pa.int64())})
+
+
+def _count_name(names: Sequence[str]) -> str:
+    """`count`, or that with underscores where it is a column's name."""
+    name = "count"
+    while name in names:
+        name += "_"
+    return name
 
 
 def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Table:
     """Count by reading: the fallback where metadata does not decide."""
-    head = snapshot.head
-    fields = {f.field_id: f for f in head.spec.fields if f.field_id not in head.schema.tagged.names}
+    schema = snapshot.head.schema
+    fields = {
+        f.field_id: f
+        for spec in snapshot.head.specs
+        for f in spec.fields
+        if f.field_id not in schema.tagged.names
+    }
     needed: list[str] = []
+    types = []
     for name in names:
         if name in fields:
-            needed += [head.schema.columns[id].path[0] for id in fields[name].source_ids]
+            needed += [c.path[0] for c in fields[name].sources(schema) if c is not None]
+            types.append(fields[name].result_type)
         else:
-            head.schema.column((name,))
             needed.append(name)
-    counted: list[pa.Table] = []
+            types.append(schema.column((name,)).type)
+            if pa.types.is_nested(types[-1]) or isinstance(types[-1], pa.BaseExtensionType):
+                raise InvalidInput(f"cannot count by {name!r}: it has the type {types[-1]}")
+    counted = [pa.table({**_empty(names, types), _COUNT: pa.array([], pa.int64())})]
     for batch in Scan(snapshot, list(dict.fromkeys(needed)), predicate).to_batches(ordered=False):
-        keys = {
-            name: fields[name].apply(batch, head.schema) if name in fields else batch.column(name)
-            for name in names
-        }
-        table = pa.table({**keys, "count": pa.array(np.ones(batch.num_rows, np.int64))})
+        keys = {}
+        for name, type in zip(names, types, strict=True):
+            key = fields[name].apply(batch, schema) if name in fields else batch.column(name)
+            # One zero and one NaN stand for all.
+            keys[name] = Identity().apply([key]) if pa.types.is_floating(type) else key
+        table = pa.table({**keys, _COUNT: pa.array(np.ones(batch.num_rows, np.int64))})
         counted.append(_summed(table, names))
-    if not counted:
-        types = [
-            fields[n].result_type if n in fields else head.schema.column((n,)).type for n in names
-        ]
-        empty = {n: pa.array([], t) for n, t in zip(names, types, strict=True)}
-        return pa.table({**empty, "count": pa.array([], pa.int64())})
-    return _summed(pa.concat_tables(counted), names).sort_by([(n, "ascending") for n in names])
+    found = _summed(pa.concat_tables(counted), names)
+    order = [column_of(found.column(name).combine_chunks()).codes for name in names]
+    found = found.take(pa.array(np.lexsort(order[::-1])))
+    return found.rename_columns([*names, _count_name(names)])
+
+
+#: What the counts are called as long as they are added up: no column has this name.
+_COUNT = "."
+
+
+def _empty(names: list[str], types: list[pa.DataType]) -> dict[str, pa.Array]:
+    return {name: pa.array([], type) for name, type in zip(names, types, strict=True)}
 
 
 def _summed(table: pa.Table, names: list[str]) -> pa.Table:
-    grouped = table.group_by(names).aggregate([("count", "sum")])
-    return grouped.rename_columns([*names, "count"])
+    grouped = table.group_by(names).aggregate([(_COUNT, "sum")])
+    return grouped.rename_columns([*names, _COUNT])

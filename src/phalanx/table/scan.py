@@ -34,7 +34,7 @@ class Scan:
         limit: int | None = None,
     ) -> None:
         """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
-        if limit is not None and (not isinstance(limit, int) or limit < 0):
+        if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInput(f"a limit is a whole number from 0, not {limit!r}")
         self._snapshot, self._limit = snapshot, limit
         self._columns = _checked(columns, snapshot)
@@ -131,9 +131,9 @@ def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate
     """A filter bound to the table's schema."""
     if where is None:
         return EVERYTHING
-    if isinstance(where, str):
-        return conjoin([bind(parse(where), snapshot.head.schema.column)])
-    return where
+    if isinstance(where, Predicate):
+        return where
+    return conjoin([bind(parse(where), snapshot.head.schema.column)])
 
 
 def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:

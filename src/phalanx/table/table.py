@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionSpec, build_spec
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
+from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
 from phalanx.table import inspect
 from phalanx.table.changes import MergeCounts, TableTransaction
@@ -46,9 +46,10 @@ def create(
         raise InvalidInput(f"transactions must be 'strong', not {transactions!r}")
     location = Location(uri, storage_options)
     tagged = TableSchema.assign(schema)
+    check_storable(tagged)
     spec = build_spec(1, partition_by, tagged)
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
-    manifest.create(location, head, first_rows(head, uuid.uuid4().hex))
+    manifest.create(location, head, first_rows(head))
     return Table(Snapshot.latest(location))
 
 

@@ -65,8 +65,8 @@ class PartitionedWriter:
     def __init__(
         self, snapshot: Snapshot, pool: ThreadPoolExecutor, buffer_bytes: int = BUFFER_BYTES
     ) -> None:
-        if buffer_bytes < 1:
-            raise InvalidInput(f"buffer_bytes must be at least 1, not {buffer_bytes}")
+        if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
+            raise InvalidInput(f"buffer_bytes must be at least 1, not {buffer_bytes!r}")
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)

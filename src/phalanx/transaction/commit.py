@@ -33,6 +33,8 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, Counts, View
 
+#: After how many transactions the manifest is compacted.
+_COMPACT_EVERY = 16
 #: How long a transaction tries to win the swap before it gives up.
 PATIENCE_SECONDS = 120.0
 
@@ -91,9 +93,11 @@ class Transaction:
         self.operations.append(operation)
         operation.run(self._view)
 
-    def landed(self, manifest: ManifestVersion | None = None) -> bool:
+    def landed(self, newest: Snapshot | None = None) -> bool:
         """Whether a transaction with this id is part of the table already."""
-        manifest = manifest or ManifestVersion(self.location)
+        if newest is not None and newest.news is not None:
+            return self.id in newest.news
+        manifest = ManifestVersion(self.location) if newest is None else newest.manifest
         wanted = f"object_id = {quote(transaction_row(self.id))}"
         return bool(manifest.read(["object_id"], wanted).num_rows)
 
@@ -109,15 +113,19 @@ class Transaction:
             # What can be done before the lock is had is done before.
             self._view.settle()
             reach("commit.leaves-committed")
-            with lock.held(self.location) as locked:
-                if attempt or locked:
-                    newest = Snapshot.latest(self.location)
-                    if newest.manifest.version != self._view.base.manifest.version:
-                        if self.landed(newest.manifest):
-                            return newest
-                        self._rebase(newest)
+            with lock.held(self.location):
+                newest = Snapshot.latest(self.location, self._view.base)
+                if newest.sequence != self._view.base.sequence:
+                    if self.landed(newest):
+                        return newest
+                    self._rebase(newest)
+                else:
+                    self._view.base.manifest = newest.manifest
                 try:
-                    return self._swap()
+                    done = self._swap()
+                    if done.sequence % _COMPACT_EVERY == 0:
+                        done.manifest.compact(done.sequence % (5 * _COMPACT_EVERY) == 0)
+                    return done
                 except SwapLost:
                     attempt += 1
             if time.monotonic() > deadline:
@@ -130,11 +138,11 @@ class Transaction:
     def _swap(self) -> Snapshot:
         """One attempt to make the view the table's next snapshot."""
         snapshot = self._view.base
-        head = snapshot.head.after(dt.datetime.now(dt.UTC))
+        head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id)
         rows = Rows(head.specs)
-        removed = self._view.rows(rows)
+        removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
-        rows.add_transaction(self.id, head, self._described())
+        rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
         reach("commit.before-swap")
         try:
             version = snapshot.manifest.swap(rows.to_table(), removed)
@@ -144,7 +152,7 @@ class Transaction:
         except OSError:
             # The reply was lost, not necessarily the commit.
             latest = Snapshot.latest(self.location)
-            if self.landed(latest.manifest):
+            if self.landed(latest):
                 return latest
             raise
         leaves = self._view.current().leaves
@@ -198,12 +206,12 @@ class Transaction:
         }
 
 
-def first_rows(head: Head, transaction_id: str) -> Rows:
+def first_rows(head: Head) -> Rows:
     """The rows of a table that has just been made."""
     rows = Rows(head.specs)
     for spec in head.specs:
         rows.add(spec.namespace, NAMESPACE, {"partition_spec": spec.dumps()})
     rows.add_head(head)
     described = {"operation": "create", "rows_added": "0", "rows_removed": "0", "leaves": "0"}
-    rows.add_transaction(transaction_id, head, described)
+    rows.add_transaction(head, described)
     return rows

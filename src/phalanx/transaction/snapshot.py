@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from functools import cached_property
+from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.storage import cache
-from phalanx.storage.head import HEAD_ID, Head
+from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaves import Leaves
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TRANSACTION, ManifestVersion
+from phalanx.storage.manifest import (
+    TABLE,
+    TRANSACTION,
+    ManifestVersion,
+    head_of,
+    transaction_row,
+)
+
+#: How many transactions behind a cached snapshot may be before it is written again.
+_SAVE_AFTER = 50
+#: How many transactions behind it may be to be of use at all.
+_TOO_OLD = 5_000
 
 
 class Snapshot:
     """The table as one transaction left it. Everything read through it is of that moment."""
 
     def __init__(
-        self, manifest: ManifestVersion, head: Head | None = None, leaves: Leaves | None = None
+        self,
+        manifest: ManifestVersion,
+        head: Head | None = None,
+        leaves: Leaves | None = None,
+        news: frozenset[str] | None = None,
     ) -> None:
         """`head` and `leaves` where they are known already; else they are read."""
         self.manifest = manifest
-        if head is not None:
-            self.head, self._leaves = head, leaves
-            return
-        cached = cache.load(manifest)
-        if cached is not None:
-            self.head, self._leaves = cached[0], cached[1]
-        else:
-            self.head = manifest.head()
-
-    _leaves: Leaves | None = None
+        self.head = manifest.head() if head is None else head
+        self._leaves = leaves
+        #: The transactions since the snapshot this one was advanced from; None if unknown.
+        self.news = news
 
     @staticmethod
-    def latest(location: Location) -> Snapshot:
-        """Raises TableNotFound where there is no table."""
-        return Snapshot(ManifestVersion(location))
+    def latest(location: Location, known: Snapshot | None = None) -> Snapshot:
+        """The newest snapshot; from one that is known only what is new is read.
+
+        Raises TableNotFound where there is no table.
+        """
+        manifest = ManifestVersion(location)
+        if known is not None:
+            advanced = _advanced(manifest, known.head, known._leaves)
+            if advanced is not None:
+                return advanced
+        cached = cache.load(manifest)
+        if cached is not None:
+            advanced = _advanced(manifest, *cached)
+            if advanced is not None:
+                if advanced.sequence - cached[0].sequence >= _SAVE_AFTER:
+                    cache.save(manifest, advanced.head, advanced.leaves)
+                return advanced
+        return Snapshot(manifest)
 
     @staticmethod
     def at(location: Location, version: int | dt.datetime) -> Snapshot:
@@ -67,8 +93,16 @@ class Snapshot:
         if self._leaves is not None:
             return self._leaves
         leaves = Leaves.read(self.manifest, self.head)
-        cache.save(self.manifest, self.head, leaves)
+        if self._is_newest:
+            cache.save(self.manifest, self.head, leaves)
         return leaves
+
+    @property
+    def _is_newest(self) -> bool:
+        """Whether nothing newer was seen when this was opened: only such are worth keeping."""
+        return not self._travelled
+
+    _travelled = False
 
     def sequence_at(self, time: dt.datetime) -> int:
         """The version that was current at a time; one without a zone counts as UTC."""
@@ -102,14 +136,50 @@ class Snapshot:
                 high = middle
             else:
                 low = middle + 1
-        # The last manifest version of a sequence number: compaction writes more than one.
         if low < len(versions):
             candidate = Snapshot(ManifestVersion(self.location, versions[low]))
+            candidate._travelled = True
             if candidate.sequence == sequence:
                 return candidate
         raise TableNotFound(
             f"version {sequence} of the table {self.location.uri} has been removed by vacuum"
         )
+
+
+def _advanced(manifest: ManifestVersion, head: Head, leaves: Leaves | None) -> Snapshot | None:
+    """The newest snapshot, made from an older one and the rows that have changed since.
+
+    None where that cannot be done: the older one is of another line of history, rows have been
+    removed, or the schema or specs have changed.
+    """
+    if leaves is None or not head.ours or manifest.table_id != head.table_id:
+        return None
+    columns = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
+    rows = manifest.read(columns, f"sequence >= {head.sequence}").to_pylist()
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_type.setdefault(row["object_type"], []).append(row)
+    heads = by_type.get(HEAD_TYPE, [])
+    transactions = {row["sequence"]: row for row in by_type.get(TRANSACTION, [])}
+    if len(heads) != 1 or head.sequence not in transactions:
+        return None
+    if transactions[head.sequence]["object_id"] != transaction_row(head.transaction_id):
+        return None
+    newest = head_of(heads[0])
+    since = range(head.sequence + 1, newest.sequence + 1)
+    if len(since) > _TOO_OLD or any(number not in transactions for number in since):
+        return None
+    if newest.specs != head.specs or newest.schema != head.schema:
+        return None
+    described = [json.loads(transactions[number]["metadata"]) for number in since]
+    if any(int(found.get("rows_gone", 1)) for found in described):
+        return None
+    ids = [row["object_id"] for row in by_type.get(TABLE, []) if row["sequence"] > head.sequence]
+    if ids:
+        changed = Leaves.read(manifest, newest, f"sequence > {head.sequence}")
+        leaves = leaves.apply([leaves.matching(changed.row(i)) for i in range(len(changed))])
+    news = frozenset(found["transaction_id"] for found in described)
+    return Snapshot(manifest, newest, leaves, news)
 
 
 def _sequence_of(manifest: ManifestVersion) -> int | None:

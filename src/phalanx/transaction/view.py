@@ -203,7 +203,7 @@ class View:
 
         list(self.pool.map(commit, waiting))
 
-    def rows(self, rows: Rows) -> list[str]:
+    def rows(self, rows: Rows, sequence: int) -> list[str]:
         """Add the manifest rows of all changes; returns the ids of rows that are to go."""
         self.settle()
         gone = []
@@ -212,7 +212,7 @@ class View:
                 if work.place.row is not None:
                     gone.append(work.place)
             elif work.changed:
-                _add_leaf(rows, _row(work), work)
+                _add_leaf(rows, _row(work), work, sequence)
         removed = [place.leaf_id for place in gone]
         for place in gone:
             assert place.row is not None
@@ -243,7 +243,7 @@ def _row(work: _Work) -> LeafRow:
     )
 
 
-def _add_leaf(rows: Rows, row: LeafRow, work: _Work) -> None:
+def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int) -> None:
     """A leaf's table row, the next of its timeline, and its namespaces if it is new."""
     place = work.place
     if place.row is None:
@@ -261,6 +261,7 @@ def _add_leaf(rows: Rows, row: LeafRow, work: _Work) -> None:
         byte_count=row.byte_count,
         fragment_count=row.fragment_count,
         column_stats=statistics.to_rows(work.statistics or {}),
+        sequence=sequence,
     )
     rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
 

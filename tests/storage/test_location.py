@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+
+from phalanx import InvalidInput
+from phalanx.storage.location import Location
+
+
+class TestWhere:
+    def test_a_path_becomes_absolute(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        location = Location("lake/events/")
+        assert location.uri == str(tmp_path / "lake" / "events")
+        assert location.is_local
+        assert location.path == tmp_path / "lake" / "events"
+
+    def test_it_may_be_a_path_object(self, tmp_path):
+        assert Location(Path(tmp_path)).uri == str(tmp_path)
+
+    def test_a_file_uri_is_a_path(self):
+        location = Location("file:///data/my%20table")
+        assert location.uri == "/data/my table"
+        assert location.is_local
+
+    def test_an_object_store(self):
+        location = Location("s3://lake/events/")
+        assert location.uri == "s3://lake/events"
+        assert location.path is None
+        assert location.manifest == "s3://lake/events/__manifest"
+
+    @pytest.mark.parametrize("uri", ["", None, b"lake", 5])
+    def test_anything_else_is_refused(self, uri):
+        with pytest.raises(InvalidInput, match="path or URI"):
+            Location(uri)
+
+
+class TestChildren:
+    def test_a_folder_inside(self):
+        assert Location("s3://lake/t").child("a1_v1$x$dataset") == "s3://lake/t/a1_v1$x$dataset"
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\\b"])
+    def test_none_leads_out_of_the_table(self, name):
+        with pytest.raises(InvalidInput, match="does not lie inside"):
+            Location("s3://lake/t").child(name)
+
+
+OPTIONS = {"access_key_id": "AKIA1", "secret_access_key": "hush", "region": "eu-west-1"}
+
+
+class TestOptions:
+    def test_they_are_never_shown(self):
+        location = Location("s3://lake/t", OPTIONS)
+        assert "hush" not in repr(location) + str(location)
+
+    def test_secrets_are_cut_from_reasons(self):
+        location = Location("s3://lake/t", OPTIONS)
+        error = OSError("LanceError(IO): signed AKIA1 with hush in eu-west-1, /rust/src/x.rs:1\nat")
+        assert location.reason(error) == "signed *** with *** in eu-west-1"
+
+    def test_they_are_copied(self):
+        options = dict(OPTIONS)
+        location = Location("s3://lake/t", options)
+        options.clear()
+        assert location.options == OPTIONS
+
+    def test_they_must_be_strings(self):
+        with pytest.raises(InvalidInput, match="strings to strings: 'timeout' has a int"):
+            Location("s3://lake/t", {"timeout": 5})
