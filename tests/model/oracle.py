@@ -25,7 +25,7 @@ DAY = 86_400
 
 @dataclass(frozen=True)
 class Term:
-    """`family` says what its values are: number, float16/32/64, text, bool or time."""
+    """`family` says what its values are: number, float16/32/64, text, bytes, bool, time, clock."""
 
     sql: str
     value: Callable[[Row], Any]
@@ -66,7 +66,7 @@ _FORMATS = {16: "<e", 32: "<f", 64: "<d"}
 def local(seconds: Fraction, zone: str | None) -> dt.datetime:
     """What a clock shows at an instant, without fractions of a second."""
     moment = UTC_EPOCH + dt.timedelta(seconds=math.floor(seconds))
-    return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None)
+    return moment.astimezone(ZoneInfo(zone or "UTC")).replace(tzinfo=None, fold=0)
 
 
 def instant(clock: dt.datetime, zone: str | None) -> Fraction:

@@ -66,8 +66,10 @@ class Kind:
 
     def array(self, stored: list[Any]) -> pa.Array:
         if pa.types.is_temporal(self.type):
-            storage = pa.int32() if pa.types.is_date32(self.type) else pa.int64()
+            storage = pa.int32() if self.type.bit_width == 32 else pa.int64()
             return pa.array(stored, storage).view(self.type)
+        if pa.types.is_dictionary(self.type):
+            return pa.array(stored, self.type.value_type).dictionary_encode()
         if pa.types.is_float16(self.type):
             stored = [None if value is None else np.float16(value) for value in stored]
         return pa.array(stored, self.type)
@@ -197,6 +199,17 @@ def date(type: pa.DataType) -> Kind:
     )
 
 
+def clock(type: pa.DataType) -> Kind:
+    second = PER_SECOND[type.unit]
+    starts = [0, 1, 3_600, 43_200, 86_399]
+    return Kind(
+        type,
+        [start * second + by for start in starts for by in (0, 1) if start + by < 86_400],
+        "clock",
+        lambda stored: Fraction(stored, second),
+    )
+
+
 KINDS = {
     "i32": whole(pa.int32(), -(2**31), 2**31 - 1, small=True),
     "j32": whole(pa.int32(), -(2**31), 2**31 - 1, small=True),
@@ -212,7 +225,13 @@ KINDS = {
     "big": decimal(pa.decimal128(38, 10)),
     "s": text(pa.string()),
     "t": text(pa.large_string()),
+    "word": text(pa.dictionary(pa.int32(), pa.string())),
+    "bin": Kind(
+        pa.binary(), [b"", b"a", b"a\0", b"b", b"\xff"], "bytes", entries=("bucket(3, {c})",)
+    ),
     "b": Kind(pa.bool_(), [False, True], "bool", int),
+    "time": clock(pa.time64("us")),
+    "time_s": clock(pa.time32("s")),
     "d32": date(pa.date32()),
     "d64": date(pa.date64()),
     "ts_s": timestamp("s"),
@@ -385,8 +404,17 @@ def constant(pick: Pick, term: Term, values: list[Any]) -> Constant:
             near = pick.one(values) if values and not pick.rarely() else pick.one(TEXTS)
             changed = pick.one([near, near, near[:1], near[:-1], near + "\0", near + "a"])
             return Constant(oracle.quoted(changed), changed)
+        case "bytes":
+            near = pick.one(values) if values else b""
+            changed = pick.one([near, near, near[:-1], near + b"\0", near + b"a"])
+            return Constant(f"X'{changed.hex()}'", changed)
         case "time":
             return moment(pick, term, pick.one(values) if values else Fraction(0))
+        case "clock":
+            by = pick.one([0, 0, 1, -1, Fraction(1, 10**6), Fraction(-1, 2)])
+            at = ((pick.one(values) if values else 0) + by) % 86_400
+            shown = oracle.time_text(oracle.local(at, None), math.floor(at % 1 * 10**9))
+            return Constant(f"{pick.one(['', 'TIME '])}'{shown.partition('T')[2]}'", at)
     bits = int(term.family.removeprefix("float"))
     nan, near = pick.one(values) if values else (False, 1.5)
     if nan or math.isinf(near) or pick.rarely():

@@ -43,6 +43,9 @@ class DataFusion(Dialect):
         if t.is_timestamp(type):
             zone = f'Some("{type.tz}")' if type.tz else "None"
             return f"arrow_cast({key}, 'Timestamp({_UNITS[type.unit]}, {zone})')"
+        if t.is_time(type):
+            stored = f"arrow_cast({key}, 'Int{type.bit_width}')"
+            return f"arrow_cast({stored}, 'Time{type.bit_width}({_UNITS[type.unit]})')"
         if t.is_date(type):
             return f"arrow_cast({key}, 'Date{type.bit_width}')"
         if t.is_decimal(type):

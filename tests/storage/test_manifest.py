@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
+from phalanx import CorruptTable, InvalidInput, TableExists, TableNotFound
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
 from phalanx.storage import manifest
@@ -102,9 +102,9 @@ class TestCreate:
         with pytest.raises(TableExists, match="is a file"):
             manifest.create(Location(root), new_head(), first_rows(new_head()))
 
-    def test_a_folder_that_cannot_be_made(self, root):
+    def test_a_file_is_further_up_the_way(self, root):
         root.write_text("not a folder")
-        with pytest.raises(PhalanxError, match="cannot make a table"):
+        with pytest.raises(TableExists, match="is a file"):
             manifest.create(Location(root / "inside"), new_head(), first_rows(new_head()))
 
     def test_what_cannot_be_read_is_not_replaced(self, location, head):

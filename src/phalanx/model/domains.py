@@ -255,7 +255,10 @@ class TemporalDomain(IntegerDomain):
 
     def __init__(self, type: pa.DataType, per_second: Fraction) -> None:
         bits = 32 if pa.types.is_date32(type) or pa.types.is_time32(type) else 64
-        super().__init__(type, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        lowest, highest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        if pa.types.is_time(type):
+            lowest, highest = 0, int(per_second) * _DAY_SECONDS - 1
+        super().__init__(type, lowest, highest)
         self.per_second = per_second
         self._storage = pa.int32() if bits == 32 else pa.int64()
 

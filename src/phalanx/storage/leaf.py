@@ -8,23 +8,27 @@ nobody sees until the manifest names their version.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import lance
+import lance.commit
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
-from phalanx.model.domains import FloatDomain, domain_of
-from phalanx.model.predicates import Column, Dialect, Predicate, Restrict
+from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
+from phalanx.model.domains import FloatDomain, Literal, domain_of
+from phalanx.model.predicates import Column, Dialect, Predicate, Restrict, to_sql
 from phalanx.model.schema import TableSchema
-from phalanx.model.spelling import arrow_literal
+from phalanx.model.spelling import arrow_literal, quote
 from phalanx.storage.location import Location, leaf_session
+
+log = logging.getLogger("phalanx")
 
 #: Lance's description of a fragment, which others hand around and only this file looks into.
 Fragment = FragmentMetadata
@@ -154,6 +158,31 @@ class Leaf:
         )
         return int(committed.version)
 
+    def commit_on_main(self, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
+        """Commit a change on the main branch, for all to see. Its version.
+
+        Raises ConflictError where somebody has changed the same rows since `base`.
+        """
+        if base is None:
+            self.create(schema)
+            base = self.newest()
+        try:
+            committed = lance.LanceDataset.commit(
+                self.open(base),
+                delta.operation(schema),
+                read_version=base,
+                storage_options=self.location.options,
+            )
+        except (OSError, lance.commit.CommitConflictError) as error:
+            raise ConflictError(
+                f"the leaf {self.uri} was changed by somebody else at the same time: {error}"
+            ) from None
+        return int(committed.version)
+
+    def newest(self) -> int:
+        """The newest version on main."""
+        return int(self.open(None).version)
+
     def delete(self, version: int | None, where: Predicate) -> tuple[LeafDelta, int]:
         """Mark the rows of a version that satisfy a predicate as deleted; how many there are.
 
@@ -183,6 +212,24 @@ class Leaf:
         updated = {fragment.id: fragment for fragment in made.updated_fragments}
         delta = LeafDelta(updated=updated, removed=frozenset(made.removed_fragment_ids))
         return delta, int(counts["num_deleted_rows"])
+
+    def anchor(self, version: int | None) -> bool:
+        """Publish a detached version on the leaf's main branch, if it is not there already.
+
+        Plain Lance readers of the leaf then see its rows, and their clean-up leaves its files
+        alone. Returns whether something was done; failures are of no consequence.
+        """
+        try:
+            main = self.open(None)
+            last = main.read_transaction(main.version)
+            made = getattr(last, "operation", None)
+            if isinstance(made, LanceOperation.Restore) and made.version == version:
+                return False
+            self.open(version).restore()
+        except (OSError, ValueError, CorruptTable) as error:
+            log.debug("the leaf %s was not anchored: %s", self.uri, error)
+            return False
+        return True
 
     def size(self, version: int | None) -> tuple[int, int]:
         """Bytes of data files and number of fragments of a version."""
@@ -220,35 +267,35 @@ class Leaf:
 
         Raises InvalidInput where Lance cannot evaluate the predicate.
         """
-        scanner = self._scanner(version, list(columns), where, limit, in_order)
-        yield from scanner.to_batches()
-
-    def count(self, version: int | None, where: Predicate | None) -> int:
-        """How many rows of a version satisfy a predicate."""
         handle = self.open(version)
-        return int(handle.count_rows(None if where is None else to_lance(where)))
-
-    def _scanner(
-        self,
-        version: int | None,
-        columns: list[str],
-        where: Predicate | None,
-        limit: int | None,
-        in_order: bool,
-    ) -> Any:
-        handle = self.open(version)
-        filter = None if where is None else to_lance(where)
-        try:
-            return handle.scanner(
-                columns=columns,
+        with self._evaluating(where) as filter:
+            scanner = handle.scanner(
+                columns=list(columns),
                 filter=filter,
                 limit=limit,
                 batch_size_bytes=BATCH_BYTES,
                 scan_in_order=in_order,
             )
-        except ValueError as error:
-            reason = self.location.reason(error)
-            raise InvalidInput(f"Lance cannot evaluate the filter {filter}: {reason}") from None
+            yield from scanner.to_batches()
+
+    def count(self, version: int | None, where: Predicate | None) -> int:
+        """How many rows of a version satisfy a predicate."""
+        handle = self.open(version)
+        with self._evaluating(where) as filter:
+            return int(handle.count_rows(filter))
+
+    @contextlib.contextmanager
+    def _evaluating(self, where: Predicate | None) -> Iterator[str | None]:
+        """The filter of a predicate; Lance's objections to it become InvalidInput."""
+        filter = None if where is None else to_lance(where)
+        try:
+            yield filter
+        except (ValueError, OSError) as error:
+            text = self.location.reason(error)
+            if where is None or not text.startswith(("Invalid user input", "Query Execution")):
+                raise
+            reason = text.split(": ", 1)[-1]
+            raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
 
 
 def check_storable(schema: TableSchema) -> None:
@@ -351,6 +398,26 @@ class _Lance(Dialect):
 
     def constant(self, key: Any, type: pa.DataType) -> str:
         return arrow_literal(key, type)
+
+    def literal(self, literal: Literal) -> str:
+        match literal.kind:
+            case "interval":
+                return f"arrow_cast({quote(literal.value)}, 'Interval(MonthDayNano)')"
+            case "date":
+                return arrow_literal(literal.value, pa.date32())
+            case "timestamp":
+                zone, count = "UTC" if literal.zoned else None, literal.value
+                if -(2**63) <= count < 2**63:
+                    return arrow_literal(count, pa.timestamp("ns", zone))
+                return arrow_literal(count // 1_000, pa.timestamp("us", zone))
+        return super().literal(literal)
+
+    def _call(self, function: str, args: list[str]) -> str:
+        text = super()._call(function, args)
+        # Unquoted, SQL has a syntax of its own for some functions, which Lance does not know.
+        if text.startswith(f"{function}("):
+            return f"`{function}`" + text.removeprefix(function)
+        return text
 
 
 _LANCE = _Lance()

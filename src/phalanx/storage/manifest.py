@@ -21,6 +21,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -37,7 +38,9 @@ from phalanx.model.spelling import quote
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.location import Location
 
-NAMESPACE, TABLE, VERSION, TRANSACTION = "namespace", "table", "table_version", "transaction"
+NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
+TRANSACTION, TAG = "transaction", "tag"
+READ_VERSION = "read_version"
 
 #: A bit that no stock client knows: it makes them refuse to write, and read all the same.
 GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
@@ -80,17 +83,21 @@ class SwapLost(Exception):
     """Another transaction came first: look at what it did, and try again."""
 
 
-def manifest_schema(specs: Iterable[PartitionSpec]) -> pa.Schema:
-    """The manifest's columns, with one for each partition field that ever was."""
+def manifest_schema(specs: Iterable[PartitionSpec], strong: bool = True) -> pa.Schema:
+    """The manifest's columns, with one for each partition field that ever was.
+
+    A table without `read_version` is weak: its leaves are read as they are on main.
+    """
     fields = {field.field_id: field for spec in specs for field in spec.fields}
-    return pa.schema([*_FIXED, *(pa.field(f.column_name, f.result_type) for f in fields.values())])
+    fixed = [field for field in _FIXED if strong or field.name != READ_VERSION]
+    return pa.schema([*fixed, *(pa.field(f.column_name, f.result_type) for f in fields.values())])
 
 
 class Rows:
     """Rows to be written to a manifest, collected and then made into one Arrow table."""
 
-    def __init__(self, specs: Iterable[PartitionSpec]) -> None:
-        self._schema = manifest_schema(specs)
+    def __init__(self, specs: Iterable[PartitionSpec], strong: bool = True) -> None:
+        self._schema = manifest_schema(specs, strong)
         self._fields = {f.field_id: f for spec in specs for f in spec.fields}
         self._rows: dict[str, dict[str, Any]] = {}
 
@@ -147,14 +154,20 @@ def transaction_row(id: str) -> str:
     return f"__transaction${id}"
 
 
+def tag_row(name: str) -> str:
+    return f"__tag${name}"
+
+
 def create(location: Location, head: Head, rows: Rows) -> None:
     """Make the manifest of a new table in one commit that only one of two creators wins.
 
     Raises TableExists where there is one already, PhalanxError where none can be made.
     """
     uri = location.manifest
-    if location.is_local and location.path is not None and location.path.is_file():
-        raise TableExists(f"{location.uri} is a file: a table needs a folder of its own")
+    path = location.path
+    for place in () if path is None else (path, *path.parents):
+        if place.is_file():
+            raise TableExists(f"{place} is a file: a table needs a folder of its own")
     if exists(location):
         raise TableExists(f"there is already a table at {location.uri}: open it instead")
     table = rows.to_table()
@@ -180,6 +193,8 @@ def create(location: Location, head: Head, rows: Rows) -> None:
 
 def exists(location: Location) -> bool:
     """Raises PhalanxError where it cannot be told."""
+    if _is_absent(location):
+        return False
     try:
         location.open(location.manifest)
     except (ValueError, OSError) as error:
@@ -217,6 +232,8 @@ class ManifestVersion:
         """Raises TableNotFound where there is no manifest, or no such version of it."""
         self.location = location
         try:
+            if _is_absent(location):
+                raise FileNotFoundError("not found")
             self.dataset = location.open(location.manifest, version)
         except (ValueError, OSError) as error:
             if version is not None and exists(location):
@@ -271,6 +288,13 @@ class ManifestVersion:
         except OSError as error:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
 
+    def add_read_version(self) -> ManifestVersion:
+        """The newest version of the manifest, with the column that makes a table strong."""
+        if READ_VERSION not in self.dataset.schema.names:
+            column = pa.field(READ_VERSION, pa.uint64())
+            self.location.open(self.location.manifest).add_columns(column)
+        return ManifestVersion(self.location)
+
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
         return sorted(entry["version"] for entry in self.dataset.versions())
@@ -315,6 +339,11 @@ def head_of(row: Mapping[str, Any]) -> Head:
 def partition_columns(specs: Iterable[PartitionSpec]) -> dict[str, PartitionField]:
     """The manifest's partition columns by name."""
     return {f.column_name: f for spec in specs for f in spec.fields}
+
+
+def _is_absent(location: Location) -> bool:
+    """Whether a look at the file system is enough: Lance tries for seconds."""
+    return location.path is not None and not os.path.isdir(location.manifest)
 
 
 def _is_missing(error: Exception) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,8 +18,12 @@ from phalanx.table import incoming
 from phalanx.table.operations import (
     Append,
     Delete,
+    DropTag,
     Merge,
     Overwrite,
+    Rollback,
+    SetProperties,
+    Tag,
     Update,
     assignments_of,
     check_merge,
@@ -58,7 +63,11 @@ class TableTransaction:
         self._table, self._durable = table, durable
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
-            self._transaction = Transaction(table._snapshot, self._pool, transaction_id, isolation)
+            if durable is None:
+                durable = os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
+            self._transaction = Transaction(
+                table._snapshot, self._pool, transaction_id, isolation, durable
+            )
             self.repeated = self._transaction.named and self._transaction.landed()
         except BaseException:
             self._pool.shutdown()
@@ -201,6 +210,28 @@ class TableTransaction:
         )
         self._transaction.run(operation)
         return MergeCounts(operation.inserted, operation.updated, operation.deleted)
+
+    def rollback(self, version: int) -> None:
+        """Bring the rows, the schema and the spec of an earlier version back."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(Rollback(version))
+
+    def tag(self, name: str, version: int | None) -> None:
+        """Give a version a name; the one the transaction started from, if none is given."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(Tag(name, version))
+
+    def drop_tag(self, name: str) -> None:
+        self._current()
+        if not self.repeated:
+            self._transaction.run(DropTag(name))
+
+    def set_properties(self, values: Mapping[str, str | None]) -> None:
+        self._current()
+        if not self.repeated:
+            self._transaction.run(SetProperties(dict(values)))
 
     @property
     def _schema(self) -> pa.Schema:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model import expressions
 from phalanx.model.domains import domain_of
 from phalanx.model.parser import parse
@@ -29,12 +29,13 @@ from phalanx.model.predicates import (
 from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.manifest import TAG, tag_row
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.snapshot import Snapshot
-from phalanx.transaction.view import View
+from phalanx.transaction.view import View, read_statistics
 
 #: How many distinct keys of a merge are used to choose leaves one by one, not as a range.
 _KEYS_BY_VALUE = 10_000
@@ -119,17 +120,18 @@ class Delete:
         if leaf.where is None:
             return None
         at = Leaf(snapshot.location, leaf.row.location)
+        version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
-        if kept is None or not _holds(at, kept, leaf.version, self.isolation):
-            delta, count = at.delete(leaf.version, leaf.where)
-            kept = self._kept[leaf.row.object_id] = _Kept(leaf.version, delta, count)
+        if kept is None or not _holds(at, kept, version, self.isolation):
+            delta, count = at.delete(version, leaf.where)
+            kept = self._kept[leaf.row.object_id] = _Kept(version, delta, count)
         return kept
 
     def _record(self, view: View, leaf: PlannedLeaf, kept: _Kept | None) -> None:
         if kept is None or (kept.count and kept.count == leaf.row.row_count):
             view.remove(leaf.row)
         elif kept.count:
-            view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+            _take_out(view, leaf, kept)
 
 
 @dataclass
@@ -158,7 +160,7 @@ class Update:
             if kept.count and kept.count == leaf.row.row_count:
                 view.remove(leaf.row)
             elif kept.count:
-                view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+                _take_out(view, leaf, kept)
         for _, kept in found:
             for output in kept.outputs:
                 place = view.place(snapshot.head.spec, output.keys)
@@ -166,20 +168,21 @@ class Update:
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> _Kept:
         at = Leaf(snapshot.location, leaf.row.location)
+        version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
-        if kept is not None and _holds(at, kept, leaf.version, self.isolation):
+        if kept is not None and _holds(at, kept, version, self.isolation):
             return kept
         names = snapshot.head.schema.tagged.names
-        batches = at.scan(leaf.version, names, leaf.where)
+        batches = at.scan(version, names, leaf.where)
         assert isinstance(view.pool, ThreadPoolExecutor)
         writer = PartitionedWriter(snapshot, view.pool)
         outputs = writer.write(self._assigned(batches, snapshot))
         count = sum(output.rows for output in outputs)
         delta = LeafDelta()
         if count and count != leaf.row.row_count:
-            delta, deleted = at.delete(leaf.version, leaf.where or EVERYTHING)
+            delta, deleted = at.delete(version, leaf.where or EVERYTHING)
             assert deleted == count, (deleted, count)
-        kept = self._kept[leaf.row.object_id] = _Kept(leaf.version, delta, count, outputs)
+        kept = self._kept[leaf.row.object_id] = _Kept(version, delta, count, outputs)
         return kept
 
     def _assigned(
@@ -233,7 +236,7 @@ class Merge:
             if kept.count == leaf.row.row_count:
                 view.remove(leaf.row)
             else:
-                view.change(leaf.row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+                _take_out(view, leaf, kept)
         update = self.when_matched == "update"
         insert = self.when_not_matched == "insert"
         self.updated = rows_matched if update else 0
@@ -245,19 +248,20 @@ class Merge:
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, keys: pa.Table) -> _Matched:
         at = Leaf(snapshot.location, leaf.row.location)
+        version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
-        if kept is not None and _holds(at, kept, leaf.version, "serializable"):
+        if kept is not None and _holds(at, kept, version, "serializable"):
             return kept
-        batches = at.scan(leaf.version, list(self.on), leaf.where)
+        batches = at.scan(version, list(self.on), leaf.where)
         mine = pa.Table.from_batches(batches, schema=keys.select(list(self.on)).schema)
         pairs = mine.join(keys, list(self.on), join_type="inner")
         numbers = pairs.column("number").to_pylist()
         delta, count = LeafDelta(), len(numbers)
         if numbers and self.when_matched != "ignore" and count != leaf.row.row_count:
             chosen = keys.take(pa.array(sorted(set(numbers)))).select(list(self.on))
-            delta, deleted = at.delete_keys(leaf.version, chosen)
+            delta, deleted = at.delete_keys(version, chosen)
             assert deleted == count, (deleted, count)
-        kept = _Matched(leaf.version, delta, count, numbers=frozenset(numbers))
+        kept = _Matched(version, delta, count, numbers=frozenset(numbers))
         self._kept[leaf.row.object_id] = kept
         return kept
 
@@ -283,8 +287,101 @@ class Merge:
 
 
 @dataclass
+class Rollback:
+    """Make an earlier snapshot the newest again."""
+
+    name = "rollback"
+    version: int
+
+    def run(self, view: View) -> None:
+        view.base.refuse_weak("rolled back")
+        target = view.base.go_to(self.version)
+        wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
+        stats = read_statistics(target, [row.object_id for row in wanted])
+        keep = {row.object_id for row in wanted}
+        current = view.current()
+        for index in range(len(current.leaves)):
+            row = current.leaves.row(index)
+            if row.object_id not in keep:
+                view.remove(row)
+        for row in wanted:
+            place = view.place(target.leaves.specs[row.spec_id], row.keys)
+            view.restore(place, row, stats.get(row.object_id, {}))
+        # What has been handed out is never handed out again: only these two go back.
+        view.head_changes |= {"schema": target.head.schema, "spec_id": target.head.spec_id}
+
+
+@dataclass
+class Tag:
+    """Give a version a name that keeps it."""
+
+    name = "tag"
+    tag: str
+    version: int | None
+
+    def run(self, view: View) -> None:
+        if not isinstance(self.tag, str) or not self.tag or len(self.tag) > 256:
+            raise InvalidInput("a tag's name is a string of 1 to 256 characters")
+        view.base.refuse_weak("tagged")
+        if self.version is None:
+            self.version = view.base.sequence
+        target = view.base.go_to(self.version)
+        described = {
+            "name": self.tag,
+            "version": str(target.sequence),
+            "manifest_version": str(target.manifest.version),
+        }
+        view.other_rows.append((tag_row(self.tag), TAG, described, target.sequence))
+
+
+@dataclass
+class DropTag:
+    """Take a name away; the version goes when it would have gone without it."""
+
+    name = "tag"
+    tag: str
+
+    def run(self, view: View) -> None:
+        if self.tag not in view.base.tags():
+            raise TableNotFound(f"the table {view.base.location.uri} has no tag {self.tag!r}")
+        view.other_removed.append(tag_row(self.tag))
+
+
+PROPERTIES = {"anchor": ("maintenance", "commit", "never")}
+
+
+@dataclass
+class SetProperties:
+    """Set properties of the table; None takes one away."""
+
+    name = "properties"
+    values: Mapping[str, str | None]
+
+    def run(self, view: View) -> None:
+        check_properties(self.values)
+        merged = {**view.base.head.properties, **self.values}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        view.head_changes |= {"properties": kept}
+
+
+def check_properties(values: Mapping[str, str | None]) -> None:
+    """Refuse values that a property does not take."""
+    for key, value in values.items():
+        if not isinstance(key, str) or not isinstance(value, str | None):
+            raise InvalidInput("properties are strings")
+        allowed = PROPERTIES.get(key)
+        if allowed and value is not None and value not in allowed:
+            raise InvalidInput(f"the property {key} is one of {', '.join(allowed)}, not {value!r}")
+
+
+@dataclass
 class _Matched(_Kept):
     numbers: frozenset[int] = frozenset()
+
+
+def _take_out(view: View, leaf: PlannedLeaf, kept: _Kept) -> None:
+    delta = kept.delta
+    view.change(leaf.row, delta.updated, sorted(delta.removed), kept.count, kept.version)
 
 
 def _holds(leaf: Leaf, kept: _Kept, version: int | None, isolation: str) -> bool:

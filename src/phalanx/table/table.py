@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +19,12 @@ from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
 from phalanx.table import inspect
 from phalanx.table.changes import MergeCounts, TableTransaction
+from phalanx.table.operations import check_properties
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.strengthen import strengthen
 
 Uri = str | os.PathLike[str]
 
@@ -32,6 +35,7 @@ def create(
     partition_by: Sequence[str | CustomField] = (),
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> Table:
     """Make a new, empty table.
 
@@ -42,23 +46,25 @@ def create(
     Raises TableExists where there is a table already, InvalidInput where schema and fields do
     not go together. Nothing is written then.
     """
-    if transactions != "strong":
-        raise InvalidInput(f"transactions must be 'strong', not {transactions!r}")
+    if transactions not in ("strong", "weak"):
+        raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
     location = Location(uri, storage_options)
     tagged = TableSchema.assign(schema)
     check_storable(tagged)
     spec = build_spec(1, partition_by, tagged)
+    check_properties(properties or {})
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
+    head = replace(head, properties=dict(properties or {}))
     manifest.create(location, head, first_rows(head))
     return Table(Snapshot.latest(location))
 
 
 def open(
     uri: Uri,
-    version: int | dt.datetime | None = None,
+    version: int | str | dt.datetime | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Open a table as it is now, as it was at a version, or at a time.
+    """Open a table as it is now, as it was at a version or tag, or at a time.
 
     Raises TableNotFound where there is none.
     """
@@ -227,6 +233,51 @@ class Table:
         """
         with self.transaction(**options) as tx:
             return tx.merge(data, on, when_matched=when_matched, when_not_matched=when_not_matched)
+
+    def make_strong(self) -> Table:
+        """Turn a weak table into a strong one: from now on changes are atomic and versioned.
+
+        Writers that still take it for weak find out before they are done: what the table took
+        over of their rows counts, and the rest is added in a strong transaction.
+        """
+        self._snapshot = strengthen(self._snapshot.location)
+        return self
+
+    def rollback(self, version: int, **options: Any) -> Table:
+        """Bring an earlier version back, as a new snapshot. Nothing in between is lost."""
+        with self.transaction(**options) as tx:
+            tx.rollback(version)
+        return self
+
+    def tag(self, name: str, version: int | None = None, **options: Any) -> Table:
+        """Give a version a name: `open(uri, version=name)` finds it, and vacuum keeps it."""
+        with self.transaction(**options) as tx:
+            tx.tag(name, self.version if version is None else version)
+        return self
+
+    def drop_tag(self, name: str, **options: Any) -> Table:
+        """Take a tag away."""
+        with self.transaction(**options) as tx:
+            tx.drop_tag(name)
+        return self
+
+    def tags(self) -> dict[str, int]:
+        """The versions that have names, by name."""
+        return {name: int(tag["version"]) for name, tag in self._snapshot.tags().items()}
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return dict(self._snapshot.head.properties)
+
+    def set_properties(self, values: Mapping[str, str | None], **options: Any) -> Table:
+        """Set properties of the table; None takes one away.
+
+        `anchor` says when leaf versions are published on their main branches, for plain Lance
+        readers: at "maintenance" (vacuum and optimize), at every "commit", or "never".
+        """
+        with self.transaction(**options) as tx:
+            tx.set_properties(values)
+        return self
 
     def __repr__(self) -> str:
         fields = ", ".join(self.spec.spell(self._snapshot.head.schema)) or "nothing"

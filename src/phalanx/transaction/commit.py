@@ -17,6 +17,7 @@ from typing import Protocol
 
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model.spelling import quote
+from phalanx.storage import durable
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
@@ -57,6 +58,7 @@ class Transaction:
         pool: Executor,
         transaction_id: str | None = None,
         isolation: str = "serializable",
+        durably: bool = False,
     ) -> None:
         """Raises InvalidInput for an unusable id, UnsupportedTable where we must not write."""
         base.head.check_writable()
@@ -68,6 +70,8 @@ class Transaction:
         self.id = transaction_id or uuid.uuid4().hex
         self.named = transaction_id is not None
         self.isolation = check_isolation(isolation)
+        self.durable = durably and base.location.is_local
+        self._started = time.time()
         self.operations: list[Operation] = []
         #: What the author has read: functions that tell which leaves a read depends on.
         self.reads: list[Callable[[Snapshot], object]] = []
@@ -107,6 +111,8 @@ class Transaction:
         Raises ConflictError where they cannot be brought together with another's; the table
         stays as it was then.
         """
+        if self._view.is_weak:
+            return self._commit_weak()
         deadline = time.monotonic() + PATIENCE_SECONDS
         attempt = 0
         while True:
@@ -135,14 +141,53 @@ class Transaction:
                 )
             lock.back_off(attempt)
 
+    def _commit_weak(self) -> Snapshot:
+        """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
+        self._view.settle()
+        reach("commit.leaves-committed")
+        for attempt in range(1000):
+            with lock.held(self.location):
+                newest = Snapshot.latest(self.location, self._view.base)
+                if newest.head.transactions != "weak":
+                    return self._finish_as_strong(newest)
+                head = newest.head.after(
+                    dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
+                )
+                rows = Rows(head.specs, strong=False)
+                self._view.weak_rows(newest, rows, head.sequence)
+                rows.add_head(head)
+                rows.add_transaction(head, {**self._described(), "rows_gone": "0"})
+                try:
+                    newest.manifest.swap(rows.to_table())
+                    return Snapshot.latest(self.location)
+                except SwapLost:
+                    lock.back_off(attempt)
+        raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
+
+    def _finish_as_strong(self, newest: Snapshot) -> Snapshot:
+        """The table became strong meanwhile: what it took over counts, the rest is added now."""
+        if not self._commits.only_added:
+            raise ConflictError(
+                f"the table {self.location.uri} became strong while rows of it were changed: look "
+                "at what is there, and try again"
+            )
+        self.base = newest
+        self._view = View(newest, self._commits, self._pool)
+        for operation in self.operations:
+            operation.run(self._view)
+        self._view.settle()
+        return self._swap()
+
     def _swap(self) -> Snapshot:
         """One attempt to make the view the table's next snapshot."""
         snapshot = self._view.base
-        head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id)
+        head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
         rows = Rows(head.specs)
         removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
         rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
+        if self.durable:
+            durable.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
         reach("commit.before-swap")
         try:
             version = snapshot.manifest.swap(rows.to_table(), removed)
@@ -155,6 +200,11 @@ class Transaction:
             if self.landed(latest):
                 return latest
             raise
+        if self.durable:
+            durable.sync([self.location.manifest], self._started)
+        if head.properties.get("anchor") == "commit":
+            for leaf, at in self._view.changed_leaves():
+                leaf.anchor(at)
         leaves = self._view.current().leaves
         return Snapshot(ManifestVersion(self.location, version), head, leaves)
 
@@ -208,7 +258,7 @@ class Transaction:
 
 def first_rows(head: Head) -> Rows:
     """The rows of a table that has just been made."""
-    rows = Rows(head.specs)
+    rows = Rows(head.specs, strong=head.transactions == "strong")
     for spec in head.specs:
         rows.add(spec.namespace, NAMESPACE, {"partition_spec": spec.dumps()})
     rows.add_head(head)

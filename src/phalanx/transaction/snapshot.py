@@ -14,6 +14,7 @@ from phalanx.storage.leaves import Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
     TABLE,
+    TAG,
     TRANSACTION,
     ManifestVersion,
     head_of,
@@ -64,16 +65,19 @@ class Snapshot:
         return Snapshot(manifest)
 
     @staticmethod
-    def at(location: Location, version: int | dt.datetime) -> Snapshot:
-        """The snapshot with a version, or the last one at a time.
+    def at(location: Location, version: int | str | dt.datetime) -> Snapshot:
+        """The snapshot with a version or a tag, or the last one at a time.
 
         Raises TableNotFound where it does not exist, or not any more.
         """
         newest = Snapshot.latest(location)
+        newest.refuse_weak("opened at a version")
+        if isinstance(version, str):
+            return newest._tagged(version)
         if isinstance(version, dt.datetime):
             version = newest.sequence_at(version)
         if not isinstance(version, int) or isinstance(version, bool):
-            raise InvalidInput(f"a version is a whole number or a datetime, not {version!r}")
+            raise InvalidInput(f"a version is a whole number, a tag or a datetime, not {version!r}")
         return newest.go_to(version)
 
     def with_leaves(self, leaves: Leaves) -> Snapshot:
@@ -116,6 +120,32 @@ class Snapshot:
         if not found:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return int(max(found))
+
+    def refuse_weak(self, what: str) -> None:
+        """Raise InvalidInput for a weak table, which has no snapshots of its rows."""
+        if self.head.transactions == "weak":
+            raise InvalidInput(
+                f"the table {self.location.uri} is weak and cannot be {what}: its rows are read as "
+                "they are now"
+            )
+
+    def tags(self) -> dict[str, dict[str, str]]:
+        """The tags of the table by name, each with its `version` and `manifest_version`."""
+        rows = self.manifest.read(["metadata"], f"object_type = '{TAG}'").to_pylist()
+        found = [json.loads(row["metadata"]) for row in rows]
+        return {tag["name"]: tag for tag in found}
+
+    def _tagged(self, name: str) -> Snapshot:
+        tags = self.tags()
+        if name not in tags:
+            known = ", ".join(sorted(tags)) or "none"
+            raise TableNotFound(
+                f"the table {self.location.uri} has no tag {name!r}: it has {known}"
+            )
+        version = int(tags[name]["manifest_version"])
+        found = Snapshot(ManifestVersion(self.location, version))
+        found._travelled = True
+        return found
 
     def go_to(self, sequence: int) -> Snapshot:
         """The snapshot with a version, by binary search: both numbers only ever rise."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from phalanx.model import statistics
+from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
@@ -57,12 +58,32 @@ class Commits:
 
     def __init__(self) -> None:
         self._made: dict[Any, int] = {}
+        self._on_main: dict[Any, tuple[int, LeafDelta]] = {}
 
-    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: Any) -> int:
+    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
         key = (leaf.uri, base, delta.identity)
         if key not in self._made:
             self._made[key] = leaf.commit(base, delta, schema)
         return self._made[key]
+
+    def commit_on_main(
+        self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
+    ) -> int:
+        """The same for a weak table, where a change must never be made twice."""
+        key = (leaf.uri, delta.identity)
+        if key not in self._on_main:
+            self._on_main[key] = (leaf.commit_on_main(base, delta, schema), delta)
+        return self._on_main[key][0]
+
+    def is_on_main(self, leaf: Leaf, delta: LeafDelta, version: int | None) -> bool:
+        """Whether a change was made on main no later than a version of main."""
+        made = self._on_main.get((leaf.uri, delta.identity))
+        return made is not None and version is not None and made[0] <= version < 2**63
+
+    @property
+    def only_added(self) -> bool:
+        """Whether all that was done on main was to add rows."""
+        return not any(delta.touched or delta.replaced for _, delta in self._on_main.values())
 
 
 class View:
@@ -73,6 +94,14 @@ class View:
         self._works: dict[str, _Work] = {}
         self._current: Snapshot | None = base
         self.counts = Counts()
+        #: What else the next snapshot changes: fields of the head, rows that are no leaves.
+        self.head_changes: dict[str, Any] = {}
+        self.other_rows: list[tuple[str, str, dict[str, str], int]] = []
+        self.other_removed: list[str] = []
+
+    @property
+    def is_weak(self) -> bool:
+        return self.base.head.transactions == "weak"
 
     @property
     def spec(self) -> PartitionSpec:
@@ -123,10 +152,13 @@ class View:
         updated: Mapping[int, Fragment],
         removed: Sequence[int],
         rows_removed: int,
+        version: int | None = None,
     ) -> None:
         """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
         place = place_of(self.current().leaves, row)
         work = self._work(self._as_of_base(place))
+        if self.is_weak:
+            work.version = version
         stats = self._statistics(work)
         work.statistics = {id: found.loosened() for id, found in stats.items()}
         work.pending = replace(
@@ -139,13 +171,30 @@ class View:
         self._touched(place, removed=rows_removed)
 
     def remove(self, row: LeafRow) -> None:
-        """Take a whole leaf out of the table. Its files are not touched."""
+        """Take a whole leaf out of the table. Its files are not touched.
+
+        In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
+        """
         place = self._as_of_base(place_of(self.current().leaves, row))
         work = self._work(place)
+        if self.is_weak:
+            leaf = Leaf(self.base.location, place.folder)
+            work.pending, work.version = LeafDelta(replaced=True), leaf.newest()
+            self._touched(place, removed=leaf.count(work.version, None))
+            return
         self._touched(place, removed=row.row_count or 0)
         work.gone = True
         work.pending = LeafDelta()
         work.row_count = 0
+
+    def restore(self, place: Place, row: LeafRow, stats: Statistics) -> None:
+        """Bring a leaf back to the version it had in another snapshot."""
+        work = self._work(place)
+        self._touched(place)
+        work.gone = False
+        work.version, work.pending, work.statistics = row.read_version, LeafDelta(), stats
+        work.row_count, work.byte_count = row.row_count, row.byte_count
+        work.fragment_count = row.fragment_count
 
     def _as_of_base(self, place: Place) -> Place:
         """The same place with the row that the base snapshot has for it."""
@@ -195,11 +244,15 @@ class View:
 
         def commit(work: _Work) -> None:
             leaf = Leaf(self.base.location, work.place.folder)
-            base = work.version
-            work.version = self._commits.commit(leaf, base, work.pending, self.base.head.schema)
-            if work.pending.updated or work.pending.removed:
-                work.byte_count, work.fragment_count = leaf.size(work.version)
+            base, delta, schema = work.version, work.pending, self.base.head.schema
             work.pending = LeafDelta()
+            if self.is_weak:
+                self._commits.commit_on_main(leaf, base, delta, schema)
+                work.version = None
+            elif not self._commits.is_on_main(leaf, delta, base):
+                work.version = self._commits.commit(leaf, base, delta, schema)
+                if delta.updated or delta.removed:
+                    work.byte_count, work.fragment_count = leaf.size(work.version)
 
         list(self.pool.map(commit, waiting))
 
@@ -224,7 +277,24 @@ class View:
             parts = id.split("$")
             for depth in range(2, len(parts)):
                 emptied.discard("$".join(parts[:depth]))
-        return removed + sorted(emptied)
+        for id, kind, metadata, number in self.other_rows:
+            rows.add(id, kind, metadata, sequence=number)
+        return removed + sorted(emptied) + self.other_removed
+
+    def weak_rows(self, newest: Snapshot, rows: Rows, sequence: int) -> None:
+        """The manifest rows of leaves that a weak transaction has made."""
+        for work in self._works.values():
+            place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
+            if place.row is None:
+                _add_leaf(rows, _row(work), work, sequence)
+
+    def changed_leaves(self) -> list[tuple[Leaf, int | None]]:
+        """The leaves that the transaction leaves behind changed, with their versions."""
+        return [
+            (Leaf(self.base.location, work.place.folder), work.version)
+            for work in self._works.values()
+            if work.changed and not work.gone
+        ]
 
 
 def _row(work: _Work) -> LeafRow:
@@ -245,25 +315,33 @@ def _row(work: _Work) -> LeafRow:
 
 def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int) -> None:
     """A leaf's table row, the next of its timeline, and its namespaces if it is new."""
-    place = work.place
+    place, weak = work.place, row.read_version is None
     if place.row is None:
         _add_namespaces(rows, place)
     rows.add(
         row.object_id,
         TABLE,
-        {**place.described(), "read_version": str(row.read_version)},
+        place.described() if weak else {**place.described(), "read_version": f"{row.read_version}"},
         place.values(),
         location=row.location,
-        read_version=row.read_version,
         spec_id=row.spec_id,
-        version_number=row.version_number,
-        row_count=row.row_count,
-        byte_count=row.byte_count,
-        fragment_count=row.fragment_count,
-        column_stats=statistics.to_rows(work.statistics or {}),
         sequence=sequence,
+        **({} if weak else _measured(row, work)),
     )
-    rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
+    if not weak:
+        rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
+
+
+def _measured(row: LeafRow, work: _Work) -> dict[str, Any]:
+    """What the manifest knows of a leaf at one version; a weak table's leaves have none."""
+    return {
+        "read_version": row.read_version,
+        "version_number": row.version_number,
+        "row_count": row.row_count,
+        "byte_count": row.byte_count,
+        "fragment_count": row.fragment_count,
+        "column_stats": statistics.to_rows(work.statistics or {}),
+    }
 
 
 def _add_namespaces(rows: Rows, place: Place) -> None:

@@ -1,0 +1,99 @@
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import CorruptTable
+from phalanx.storage.leaves import Leaves
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("country", pa.string())])
+DAY = dt.date(2025, 12, 10)
+
+
+def read(root):
+    manifest = ManifestVersion(Location(root))
+    return Leaves.read(manifest, manifest.head())
+
+
+@pytest.fixture
+def table(root):
+    table = phalanx.create(root, SCHEMA, ["year(day)", "country"])
+    rows = [(1, DAY, "US"), (2, DAY, "CA"), (3, None, "US"), (4, dt.date(1969, 1, 1), None)]
+    table.append([{"id": id, "day": day, "country": country} for id, day, country in rows])
+    table.append([{"id": 5, "day": DAY, "country": "CA"}])
+    return table
+
+
+class TestReading:
+    def test_leaves_are_in_the_order_of_their_values(self, root, table):
+        leaves = read(root)
+        keys = [leaves.row(i).keys for i in range(len(leaves))]
+        assert keys == [(None, "US"), (1969, None), (2025, "CA"), (2025, "US")]
+
+    def test_what_is_known_of_one(self, root, table):
+        leaf = read(root).row(2)
+        assert (leaf.keys, leaf.row_count, leaf.fragment_count, leaf.version_number) == (
+            (2025, "CA"),
+            2,
+            2,
+            2,
+        )
+        assert leaf.byte_count > 0
+        assert leaf.read_version > 2**63
+        assert leaf.location.endswith("_" + leaf.object_id)
+        assert leaf.object_id == "$".join(["v1", *leaf.names, "dataset"])
+
+    def test_counts(self, root, table):
+        assert read(root).row_counts.tolist() == [1, 1, 2, 1]
+        assert read(root).fragment_counts.tolist() == [1, 1, 2, 1]
+
+    def test_a_table_without_rows_has_none(self, root):
+        phalanx.create(root, SCHEMA, ["country"])
+        leaves = read(root)
+        assert len(leaves) == 0
+        assert leaves.range_of(1) == (0, 0)
+        assert leaves.row_counts.dtype == np.int64
+
+    def test_a_table_without_fields_has_one(self, root):
+        table = phalanx.create(root, SCHEMA)
+        table.append([{"id": 1}])
+        (leaf,) = [read(root).row(0)]
+        assert (leaf.keys, leaf.object_id) == ((), "v1$dataset")
+
+    def test_a_lost_column_is_told(self, root, table):
+        head = ManifestVersion(Location(root)).head()
+        ManifestVersion(Location(root)).dataset.drop_columns(["partition_field_country"])
+        with pytest.raises(CorruptTable, match="lost the column partition_field_country"):
+            Leaves.read(ManifestVersion(Location(root)), head)
+
+
+class TestFinding:
+    def test_by_all_values(self, root, table):
+        leaves = read(root)
+        for index in range(len(leaves)):
+            assert leaves.find(table.spec, leaves.row(index).keys) == index
+
+    def test_by_the_outermost(self, root, table):
+        assert read(root).find(table.spec, (2025,)) == 2
+        assert read(root).find(table.spec, ()) == 0
+
+    @pytest.mark.parametrize("keys", [(2024, "US"), (2025, "DE"), (2025, None), (None, None)])
+    def test_none(self, root, table, keys):
+        assert read(root).find(table.spec, keys) is None
+
+
+class TestColumns:
+    def test_values_and_codes(self, root, table):
+        column = read(root).column("partition_field_country")
+        assert column.values.to_pylist() == ["CA", "US"]
+        assert column.codes.tolist() == [1, -1, 0, 1]
+        assert column.arrow().to_pylist() == ["US", None, "CA", "US"]
+
+    def test_of_a_spec(self, root, table):
+        columns = read(root).columns_of(table.spec)
+        assert list(columns) == ["day_year", "country"]
+        assert columns["day_year"].numbers().tolist() == [0, 1969, 2025, 2025]
