@@ -7,24 +7,27 @@ memory (`phalanx.storage.cache`), so that a fresh process plans at once.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import CorruptTable
 from phalanx.model.domains import domain_of
 from phalanx.model.pruning import PartitionColumn, column_of
-from phalanx.model.specs import PartitionSpec
+from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
 from phalanx.storage.manifest import TABLE, VERSION, ManifestVersion, partition_columns
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
 _CHANGING = ("read_version", *_NUMBERS)
+#: Up to how many new leaves are put in their places one by one.
+_INSERT_ONE_BY_ONE = 256
 _PLANNING = ("object_id", "location", "spec_id", *_CHANGING)
 
 
@@ -86,7 +89,7 @@ class Leaves:
         ranks = np.lexsort(order[::-1])
         return Leaves(pa.table(arrays).take(pa.array(ranks)), specs)
 
-    def apply(self, changed: Sequence[LeafRow], removed: Container[str] = ()) -> Leaves:
+    def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> Leaves:
         """The leaves after some have changed, come (`index` is -1) or gone."""
         known = [row for row in changed if row.index >= 0]
         new = [row for row in changed if row.index < 0]
@@ -96,17 +99,45 @@ class Leaves:
             for name in _CHANGING:
                 columns[name] = _with(columns[name], at, [getattr(row, name) for row in known])
         table = pa.table(columns)
-        if not new and not removed:
-            return Leaves(table, self.specs.values())
         if removed:
-            ids = table.column("object_id").to_pylist()
-            table = table.filter(pa.array([id not in removed for id in ids], pa.bool_()))
-        for name in partition_columns(self.specs.values()):
-            index = table.schema.names.index(name)
-            type = table.schema.field(name).type.value_type
-            table = table.set_column(index, name, table.column(name).cast(type))
-        more = _rows_table(new, table.schema, self.specs)
-        return Leaves._sorted(pa.concat_tables([table, more]), self.specs.values())
+            gone = pc.is_in(table.column("object_id"), pa.array(sorted(removed), pa.string()))
+            table = table.filter(pc.invert(gone))
+        leaves = Leaves(table, self.specs.values())
+        return leaves._inserted(new) if new else leaves
+
+    def _inserted(self, new: Sequence[LeafRow]) -> Leaves:
+        """The leaves with some more, each where it belongs in the order."""
+        fields = partition_columns(self.specs.values())
+        if len(new) > _INSERT_ONE_BY_ONE or not len(self):
+            table = self.table
+            for name, field in fields.items():
+                index = table.schema.names.index(name)
+                table = table.set_column(index, name, table.column(name).cast(field.result_type))
+            more = _rows_table(new, table.schema, self.specs)
+            return Leaves._sorted(pa.concat_tables([table, more]), self.specs.values())
+        plain = _rows_table(new, _plain_schema(self.table.schema, fields), self.specs)
+        old = {name: self.column(name) for name in fields}
+        grown = {name: _grown(old[name], _one(plain.column(name))) for name in fields}
+        codes = [self.spec_ids, *(column.codes for column, _ in grown.values())]
+        wanted = [
+            np.array([row.spec_id for row in new], dtype=np.int32),
+            *(more for _, more in grown.values()),
+        ]
+        order = sorted(range(len(new)), key=lambda i: tuple(int(column[i]) for column in wanted))
+        places = [_position(codes, [int(column[i]) for column in wanted]) for i in order]
+        count = len(self)
+        taken = np.insert(np.arange(count), places, count + np.array(order))
+        columns = {}
+        for name in self.table.schema.names:
+            if name in fields:
+                column, more = grown[name]
+                merged = np.concatenate([column.codes, more])[taken].astype(np.int32)
+                indices = pa.array(merged, pa.int32(), mask=merged < 0)
+                columns[name] = pa.DictionaryArray.from_arrays(indices, column.values)
+            else:
+                both = pa.concat_arrays([_one(self.table.column(name)), _one(plain.column(name))])
+                columns[name] = both.take(pa.array(taken))
+        return Leaves(pa.table(columns), self.specs.values())
 
     @cached_property
     def spec_ids(self) -> Array:
@@ -200,6 +231,42 @@ def _code(column: PartitionColumn, key: Any) -> int | None:
         return -1
     ranges = column.code_ranges(domain_of(column.values.type).point(key))
     return next((low for low, high in ranges if low < high), None)
+
+
+def _plain_schema(schema: pa.Schema, fields: Mapping[str, PartitionField]) -> pa.Schema:
+    """Planning columns with plain values in the place of dictionaries."""
+    types = {f.name: f.type for f in schema}
+    types |= {name: field.result_type for name, field in fields.items()}
+    return pa.schema(list(types.items()))
+
+
+def _grown(column: PartitionColumn, more: pa.Array) -> tuple[PartitionColumn, Array]:
+    """A partition column with room for more values, and the codes of those."""
+    codes = [_code(column, key) for key in _keys(more)]
+    if None in codes:
+        values = pa.concat_arrays([column.values, more.drop_null()]).unique()
+        ranked = column_of(values)
+        shift = np.append(ranked.codes[: len(column.values)], -1).astype(np.int32)
+        column = PartitionColumn(ranked.values, shift[column.codes])
+        codes = [_code(column, key) for key in _keys(more)]
+    return column, np.array(codes, dtype=np.int32)
+
+
+def _keys(array: pa.Array) -> list[Any]:
+    domain = domain_of(array.type)
+    return [domain.key(scalar) if scalar.is_valid else None for scalar in array]
+
+
+def _position(columns: Sequence[Array], wanted: Sequence[int]) -> int:
+    """Where a row with these codes belongs among rows that are in the order of their codes."""
+    low, high = 0, len(columns[0])
+    for column, code in zip(columns, wanted, strict=True):
+        part = column[low:high]
+        low, high = (
+            low + int(np.searchsorted(part, code)),
+            low + int(np.searchsorted(part, code, side="right")),
+        )
+    return high
 
 
 def _with(column: pa.ChunkedArray, at: Array, values: list[Any]) -> pa.Array:

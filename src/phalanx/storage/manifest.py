@@ -36,7 +36,7 @@ from phalanx.model.domains import domain_of
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
-from phalanx.storage.location import Location
+from phalanx.storage.location import MANIFEST, Location
 
 NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
 TRANSACTION, TAG = "transaction", "tag"
@@ -188,7 +188,8 @@ def create(location: Location, head: Head, rows: Rows) -> None:
             f"cannot make a table at {location.uri}: {location.reason(error)}"
         ) from None
     publish(dataset, head)
-    location.open(uri).create_scalar_index("object_id", "BTREE")
+    for column in ("object_id", "sequence"):
+        location.open(uri).create_scalar_index(column, "BTREE")
 
 
 def exists(location: Location) -> bool:
@@ -243,15 +244,39 @@ class ManifestVersion:
             raise _unreadable(location, error) from None
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
+        self._identity = self._file()
 
     @property
     def table_id(self) -> str | None:
         return self.metadata.get(TABLE_ID_KEY)
 
+    def same_file(self, other: ManifestVersion) -> bool:
+        """Whether another handle is of this very version, not of a copy with the same number."""
+        return self._identity is not None and self._identity == other._identity
+
+    def _file(self) -> Any:
+        path = self.location.path
+        if path is None:
+            return None
+        name = f"{2**64 - 1 - self.version}.manifest"
+        try:
+            found = (path / MANIFEST / "_versions" / name).stat()
+        except OSError:
+            return None
+        return self.location.uri, self.version, found.st_ino, found.st_mtime_ns, found.st_size
+
     def read(self, columns: Sequence[str], filter: str) -> pa.Table:
         known = set(self.dataset.schema.names)
         wanted = [column for column in columns if column in known]
-        return self.dataset.scanner(columns=wanted, filter=filter).to_table()
+        try:
+            return self.dataset.scanner(columns=wanted, filter=filter).to_table()
+        except (ValueError, OSError) as error:
+            if not _is_missing(error):
+                raise
+            raise TableNotFound(
+                f"the table {self.location.uri} is not there any more as it was opened: it was "
+                "dropped, or this version was removed by vacuum"
+            ) from None
 
     def head(self) -> Head:
         """The head row, or what the metadata of another client's manifest amounts to."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from functools import cached_property
+import threading
 from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
@@ -22,7 +22,7 @@ from phalanx.storage.manifest import (
 )
 
 #: How many transactions behind a cached snapshot may be before it is written again.
-_SAVE_AFTER = 50
+_SAVE_AFTER = 16
 #: How many transactions behind it may be to be of use at all.
 _TOO_OLD = 5_000
 
@@ -51,18 +51,12 @@ class Snapshot:
         Raises TableNotFound where there is no table.
         """
         manifest = ManifestVersion(location)
-        if known is not None:
-            advanced = _advanced(manifest, known.head, known._leaves)
-            if advanced is not None:
-                return advanced
-        cached = cache.load(manifest)
-        if cached is not None:
-            advanced = _advanced(manifest, *cached)
-            if advanced is not None:
-                if advanced.sequence - cached[0].sequence >= _SAVE_AFTER:
-                    cache.save(manifest, advanced.head, advanced.leaves)
-                return advanced
-        return Snapshot(manifest)
+        found = None if known is None else _advanced(manifest, known)
+        if found is None:
+            found = _recalled(manifest) or Snapshot(manifest)
+            found.news = None
+        _recent.put(location.uri, found)
+        return found
 
     @staticmethod
     def at(location: Location, version: int | str | dt.datetime) -> Snapshot:
@@ -92,14 +86,14 @@ class Snapshot:
     def sequence(self) -> int:
         return self.head.sequence
 
-    @cached_property
+    @property
     def leaves(self) -> Leaves:
         if self._leaves is not None:
             return self._leaves
-        leaves = Leaves.read(self.manifest, self.head)
+        self._leaves = Leaves.read(self.manifest, self.head)
         if self._is_newest:
-            cache.save(self.manifest, self.head, leaves)
-        return leaves
+            cache.save(self.manifest, self.head, self._leaves)
+        return self._leaves
 
     @property
     def _is_newest(self) -> bool:
@@ -176,13 +170,59 @@ class Snapshot:
         )
 
 
-def _advanced(manifest: ManifestVersion, head: Head, leaves: Leaves | None) -> Snapshot | None:
+class _Recent:
+    """The newest snapshots this process has seen, a few tables' worth."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._found: dict[str, Snapshot] = {}
+
+    def get(self, uri: str) -> Snapshot | None:
+        return self._found.get(uri)
+
+    def put(self, uri: str, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._found.pop(uri, None)
+            self._found[uri] = snapshot
+            while len(self._found) > self._size:
+                self._found.pop(next(iter(self._found)))
+
+
+_recent = _Recent(16)
+
+
+def _recalled(manifest: ManifestVersion) -> Snapshot | None:
+    """The newest snapshot, made from one that this process or the cache remembers."""
+    known = _recent.get(manifest.location.uri)
+    found = None if known is None else _advanced(manifest, known)
+    if found is not None:
+        return found
+    cached = cache.load(manifest)
+    if cached is None:
+        return None
+    head, leaves = cached
+    found = _advanced_from(manifest, head, leaves)
+    if found is not None and found.sequence - head.sequence >= _SAVE_AFTER:
+        cache.save(manifest, found.head, found.leaves)
+    return found
+
+
+def _advanced(manifest: ManifestVersion, known: Snapshot) -> Snapshot | None:
+    """The newest snapshot from an older one; the same one where it is the newest still."""
+    if known._leaves is None:
+        return None
+    if manifest.same_file(known.manifest):
+        return Snapshot(manifest, known.head, known._leaves, frozenset())
+    return _advanced_from(manifest, known.head, known._leaves)
+
+
+def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Snapshot | None:
     """The newest snapshot, made from an older one and the rows that have changed since.
 
     None where that cannot be done: the older one is of another line of history, rows have been
     removed, or the schema or specs have changed.
     """
-    if leaves is None or not head.ours or manifest.table_id != head.table_id:
+    if not head.ours or manifest.table_id != head.table_id:
         return None
     columns = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
     rows = manifest.read(columns, f"sequence >= {head.sequence}").to_pylist()

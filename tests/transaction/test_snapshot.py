@@ -1,0 +1,101 @@
+import datetime as dt
+from itertools import pairwise
+
+import lance
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import InvalidInput, TableNotFound
+from phalanx.storage.location import Location
+from phalanx.transaction.snapshot import Snapshot
+
+SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
+
+
+@pytest.fixture
+def table(root):
+    """Version 1 is empty; each of the versions 2 to 6 has one row more."""
+    table = phalanx.create(root, SCHEMA, ["country"])
+    for id in range(5):
+        table.append([{"id": id, "country": "US" if id % 2 else "CA"}])
+    return table
+
+
+def ids(snapshot):
+    return sorted(phalanx.Table(snapshot).scan().to_arrow()["id"].to_pylist())
+
+
+def at(root, version):
+    return Snapshot.at(Location(root), version)
+
+
+class TestByVersion:
+    def test_each_has_its_rows(self, root, table):
+        for version in range(1, 7):
+            found = at(root, version)
+            assert found.sequence == version
+            assert ids(found) == list(range(version - 1))
+
+    def test_compaction_of_the_manifest_makes_no_version(self, root, table):
+        lance.dataset(root / "__manifest").optimize.compact_files()
+        assert Snapshot.latest(Location(root)).sequence == 6
+        assert ids(at(root, 6)) == [0, 1, 2, 3, 4]
+        assert ids(at(root, 3)) == [0, 1]
+        table.append([{"id": 5, "country": "US"}])
+        assert table.version == 7
+        assert ids(at(root, 6)) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("version", [0, -1, 7, 10**30])
+    def test_one_that_never_was(self, root, table, version):
+        with pytest.raises(TableNotFound, match=f"no version {version}: its newest is 6"):
+            at(root, version)
+
+    @pytest.mark.parametrize("version", [1.0, True, dt.date(2025, 1, 1), None, [1]])
+    def test_what_is_no_version(self, root, table, version):
+        with pytest.raises(InvalidInput, match="a version is"):
+            at(root, version)
+
+    def test_one_whose_manifest_is_gone(self, root, table):
+        dataset = lance.dataset(root / "__manifest")
+        dataset.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
+        with pytest.raises(TableNotFound, match=r"version 2 .* removed"):
+            at(root, 2)
+        assert ids(at(root, 6)) == [0, 1, 2, 3, 4]
+
+
+class TestByTime:
+    def test_the_last_one_then(self, root, table):
+        history = table.snapshots().to_pylist()
+        for before, after in pairwise(history):
+            between = before["committed_at"] + (after["committed_at"] - before["committed_at"]) / 2
+            assert at(root, between).sequence == before["version"]
+            assert at(root, after["committed_at"]).sequence == after["version"]
+
+    def test_now_is_the_newest(self, root, table):
+        assert at(root, dt.datetime.now(dt.UTC)).sequence == 6
+
+    def test_without_a_zone_it_is_utc(self, root, table):
+        third = table.snapshots().to_pylist()[2]["committed_at"]
+        assert at(root, third.astimezone(dt.UTC).replace(tzinfo=None)).sequence == 3
+        zone = dt.timezone(dt.timedelta(hours=-7))
+        assert at(root, third.astimezone(zone)).sequence == 3
+
+    def test_before_the_table(self, root, table):
+        with pytest.raises(TableNotFound, match="did not exist yet"):
+            at(root, dt.datetime(2000, 1, 1))
+
+
+class TestIsolation:
+    def test_a_snapshot_stays_what_it_is(self, root, table):
+        old = Snapshot.latest(Location(root))
+        other = phalanx.open(root)
+        other.append([{"id": 9, "country": "FR"}])
+        assert ids(old) == [0, 1, 2, 3, 4]
+        assert old.sequence == 6
+
+    def test_also_where_its_leaves_are_read_late(self, root, table):
+        """The leaves are those of the snapshot, not those of the moment they are asked for."""
+        old = Snapshot.latest(Location(root))
+        phalanx.open(root).append([{"id": 9, "country": "US"}])
+        assert old.leaves.row_counts.tolist() == [3, 2]
