@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("planning", "write", "read", "counts")
+ALL = ("planning", "write", "read", "counts", "commits")
 
 
 def main(names: list[str]) -> int:

@@ -8,15 +8,17 @@ import pytest
 import phalanx
 from phalanx.storage import cache
 from phalanx.storage.leaves import Leaves
+from phalanx.transaction import snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """A cache of its own that keeps small tables too."""
+    """A cache of its own that keeps small tables too, and a process without memory."""
     monkeypatch.setenv("PHALANX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "SMALLEST", 2)
+    monkeypatch.setattr(snapshot, "_recent", snapshot._Recent(0))
     return tmp_path / "cache"
 
 
@@ -94,6 +96,11 @@ class TestDoubt:
     def test_a_folder_that_cannot_be_written(self, root, table, folder):
         folder.write_text("a file is in the way")
         assert phalanx.open(root).count() == 3
+
+    @pytest.fixture(params=[0, 16], ids=["on disk", "in the process"], autouse=True)
+    def memory(self, request, monkeypatch):
+        """What a process remembers is doubted in the same way."""
+        monkeypatch.setattr(snapshot, "_recent", snapshot._Recent(request.param))
 
     def test_another_table_in_the_same_place(self, root, table):
         assert phalanx.open(root).count() == 3

@@ -71,9 +71,6 @@ class TestStrings:
         assert len(names) == len(STRINGS) + 1
         assert all("_v1$" in name or name == "__manifest" for name in names)
 
-    def test_each_is_explained(self, strings):
-        assert "\n" in strings.scan(where="s = '\n'").explain()
-
 
 NAN = float("nan")
 

@@ -182,8 +182,11 @@ class Domain:
         return None if key is None or limit < 1 else [key]
 
     def refuse(self, literal: Literal) -> InvalidInput:
-        shown = literal.kind if literal.value is None else f"{literal.kind} {literal.value!r}"
-        return InvalidInput(f"cannot compare a {self.type} value with the {shown}")
+        from phalanx.model.spelling import spell_literal
+
+        return InvalidInput(
+            f"cannot compare a value of type {self.type} with {spell_literal(literal)}"
+        )
 
 
 class IntegerDomain(Domain):
@@ -511,9 +514,10 @@ def _number(domain: Domain, literal: Literal) -> Fraction | int:
         raise domain.refuse(literal)
     if isinstance(value, int):
         return value
-    if not math.isfinite(value):
-        raise domain.refuse(literal)
-    return Fraction(value)
+    try:
+        return Fraction(value)
+    except (ValueError, OverflowError):  # NaN and infinity.
+        raise domain.refuse(literal) from None
 
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

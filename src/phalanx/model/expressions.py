@@ -365,6 +365,8 @@ def _reason(error: Exception) -> str:
         text = text.removeprefix(prefix)
     if found := re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text):
         text = found[1]
+    if "AggregateFunction(" in text or "WindowFunction(" in text:
+        return "a filter looks at one row, so it has no aggregate and no window"
     text = text.split(" Did you mean ")[0].split(" Valid fields are ")[0]
     return text[:300]
 

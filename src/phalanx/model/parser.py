@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 #: Functions people write for `date_part`, as Spark and others spell them.
 _DATE_PARTS = ("year", "month", "day", "hour")
-#: Functions that SQL writes without parentheses.
+#: Functions that SQL also writes without parentheses.
 _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
 
 
@@ -246,7 +246,9 @@ class _Parser:
                     return parse_time(self.string())
                 case "INTERVAL":
                     return Literal("interval", self.string())
-        if word in _BARE and not self.peek("(", "."):
+        if word in _BARE:
+            if self.take("("):
+                self.expect(")")
             return Call(word.lower(), ())
         if word == "CAST" and self.peek("("):
             self.expect("(")

@@ -93,7 +93,19 @@ FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 NEGATED = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 #: Functions that the binder takes apart itself.
-_CONDITIONS = {*FLIPPED, "and", "or", "not", "<=>", "in", "is_null", "is_true", "is_false", "like"}
+_CONDITIONS = {
+    *FLIPPED,
+    "and",
+    "or",
+    "not",
+    "<=>",
+    "in",
+    "is_null",
+    "is_true",
+    "is_false",
+    "like",
+    "ilike",
+}
 
 #: What binding needs to know of the outside: a column by name, a term's type, a constant's value.
 Resolve = Callable[[tuple[str, ...]], Column]
@@ -243,8 +255,8 @@ class _Binder:
             case Call(function="is_true" | "is_false", args=(inner,)):
                 found = self.predicate(inner, negated=term.function == "is_false")
                 return invert(found) if negated else found
-            case Call(function="like", args=(inner, Literal(kind="string", value=pattern))):
-                return self._like(inner, pattern, negated, term)
+            case Call(function="like" | "ilike", args=(inner, pattern)):
+                return self._like(inner, self._constant(pattern), negated, term.function)
             case Literal(kind="null"):
                 return NOTHING
             case Literal(kind="boolean", value=value):
@@ -319,12 +331,23 @@ class _Binder:
             values = EMPTY if has_null else values.complement(null=False)
         return restrict(inner, type, values)
 
-    def _like(self, inner: Term, pattern: str, negated: bool, term: Call) -> Predicate:
+    def _like(self, inner: Term, pattern: Term, negated: bool, function: str) -> Predicate:
+        inner = self._constant(inner)
+        if NULL in (inner, pattern):
+            return NOTHING
         inner, type = self._typed(inner)
         domain = domain_of(type)
         if not isinstance(domain, TextDomain):
             raise InvalidInput(f"LIKE needs a string, and {term_to_sql(inner)} is {type}")
-        prefix, rest = like_prefix(pattern)
+        term = Call(function, (inner, pattern))
+        if (
+            function == "ilike"
+            or isinstance(inner, Literal)
+            or not isinstance(pattern, Literal)
+            or pattern.kind != "string"
+        ):
+            return self._boolean(term, BooleanDomain().point(0 if negated else 1))
+        prefix, rest = like_prefix(pattern.value)
         if rest == "":
             values = domain.point(prefix)
         elif rest == "%":

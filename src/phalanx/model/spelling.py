@@ -205,7 +205,7 @@ def _predecessor(key: Any, domain: Domain) -> Any | None:
     if isinstance(key, bytes):
         return key[:-1] if key.endswith(b"\0") else None
     if isinstance(domain, FloatDomain | TemporalDomain):
-        here, before = value_text(key, domain.type), value_text(key - 1, domain.type)
+        here, before = sql_literal(key, domain.type), sql_literal(key - 1, domain.type)
         return key - 1 if len(before) < len(here) else None
     return None
 

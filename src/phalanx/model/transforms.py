@@ -146,6 +146,9 @@ class Identity(_OneColumn):
     def spell(self, names: Sequence[str]) -> str:
         return names[0]
 
+    def __str__(self) -> str:
+        return "identity(…)"
+
 
 class Extract(_OneColumn):
     """One part of the instant in UTC: a year, a month 1 to 12, a day 1 to 31, an hour 0 to 23."""

@@ -42,6 +42,8 @@ class Head:
     #: The transaction that made this snapshot: it tells one line of history from another.
     transaction_id: str
     transactions: str = "strong"
+    #: The first version that can be opened: those before it have expired, unless a tag holds them.
+    oldest: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
@@ -89,6 +91,10 @@ class Head:
             "salt": self.salt.hex(),
             "transaction_id": self.transaction_id,
             "transactions": self.transactions,
+            "oldest": str(self.oldest),
+            # Copies of typed columns, for repair.
+            "sequence": str(self.sequence),
+            "committed_at": self.committed_at.isoformat(),
             "schema": json.dumps(self.schema.to_json(), separators=(",", ":")),
             "specs": json.dumps([s.to_json() for s in self.specs], separators=(",", ":")),
             "spec_id": str(self.spec_id),
@@ -117,6 +123,7 @@ class Head:
                 salt=bytes.fromhex(metadata["salt"]),
                 transaction_id=metadata["transaction_id"],
                 transactions=metadata["transactions"],
+                oldest=int(metadata.get("oldest", 1)),
                 properties={
                     key.removeprefix(_PROPERTY): value
                     for key, value in metadata.items()

@@ -37,7 +37,7 @@ EMPTY_VERSION = 1
 #: How far back a leaf's changes are followed before they count as unknown.
 _LONGEST_LINE = 1000
 #: How many bytes a batch may have on its way out of a leaf.
-BATCH_BYTES = 16 * 1024 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -262,10 +262,13 @@ class Leaf:
         where: Predicate | None,
         limit: int | None = None,
         in_order: bool = True,
+        batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a version that satisfy a predicate, in batches.
 
-        Raises InvalidInput where Lance cannot evaluate the predicate.
+        With `batch_rows` the leaf is read in one go: that is for small ones, where the setting
+        up of a stream would take longer than the reading. Raises InvalidInput where Lance cannot
+        evaluate the predicate.
         """
         handle = self.open(version)
         with self._evaluating(where) as filter:
@@ -273,10 +276,11 @@ class Leaf:
                 columns=list(columns),
                 filter=filter,
                 limit=limit,
-                batch_size_bytes=BATCH_BYTES,
+                batch_size=batch_rows,
+                batch_size_bytes=None if batch_rows else BATCH_BYTES,
                 scan_in_order=in_order,
             )
-            yield from scanner.to_batches()
+            yield from scanner.to_table().to_batches() if batch_rows else scanner.to_batches()
 
     def count(self, version: int | None, where: Predicate | None) -> int:
         """How many rows of a version satisfy a predicate."""

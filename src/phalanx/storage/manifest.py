@@ -47,6 +47,8 @@ GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
 GUARD_VALUE = str(1 << 40)
 TABLE_ID_KEY = "phalanx.table_id"
 SPEC_KEY = "partition_spec_v"
+#: The columns that are looked up by value.
+INDEXED = ("object_id", "sequence")
 
 _FIXED = [
     pa.field(
@@ -133,7 +135,13 @@ class Rows:
         self.add(
             transaction_row(head.transaction_id),
             TRANSACTION,
-            {"transaction_id": head.transaction_id, **metadata},
+            {
+                "transaction_id": head.transaction_id,
+                **metadata,
+                # Copies of typed columns, for repair.
+                "sequence": str(head.sequence),
+                "committed_at": head.committed_at.isoformat(),
+            },
             sequence=head.sequence,
             committed_at=head.committed_at,
         )
@@ -188,7 +196,7 @@ def create(location: Location, head: Head, rows: Rows) -> None:
             f"cannot make a table at {location.uri}: {location.reason(error)}"
         ) from None
     publish(dataset, head)
-    for column in ("object_id", "sequence"):
+    for column in INDEXED:
         location.open(uri).create_scalar_index(column, "BTREE")
 
 
@@ -205,14 +213,19 @@ def exists(location: Location) -> bool:
     return True
 
 
-def publish(dataset: Any, head: Head) -> None:
-    """Write the copy of schema and specs that other clients read from the table's metadata."""
-    wanted = {
+def to_publish(head: Head) -> dict[str, str]:
+    """What the table's metadata says for other clients."""
+    return {
         GUARD_KEY: GUARD_VALUE,
         TABLE_ID_KEY: head.table_id,
         "schema": json.dumps(head.schema.to_json(), separators=(",", ":")),
         **{f"{SPEC_KEY}{spec.id}": spec.dumps() for spec in head.specs},
     }
+
+
+def publish(dataset: Any, head: Head) -> None:
+    """Write the copy of schema and specs that other clients read from the table's metadata."""
+    wanted = to_publish(head)
     have = dataset.metadata
     changed: dict[str, str | None] = {
         key: value for key, value in wanted.items() if have.get(key) != value
@@ -322,7 +335,7 @@ class ManifestVersion:
 
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
-        return sorted(entry["version"] for entry in self.dataset.versions())
+        return sorted(entry["version"] for entry in self.dataset.version_refs())
 
     def swap(self, rows: pa.Table, removed: Sequence[str] = ()) -> int:
         """Write rows and remove others, if nobody has written a head since this version.
@@ -356,7 +369,9 @@ class ManifestVersion:
 
 
 def head_of(row: Mapping[str, Any]) -> Head:
-    """The head from its row."""
+    """The head from its row. Raises CorruptTable where the row has lost a column."""
+    if row.get("sequence") is None or row.get("committed_at") is None:
+        raise CorruptTable("the head row has lost its version: run repair() on the table")
     committed: dt.datetime = row["committed_at"]
     return Head.from_row(row["sequence"], committed, json.loads(row["metadata"]))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,8 @@ from phalanx.transaction.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from phalanx.table.table import Table
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class TableTransaction:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if error is None:
+            if error is None and self._open:
                 self.commit()
         finally:
             self._open = False
@@ -98,6 +100,7 @@ class TableTransaction:
             self._table.refresh()
         else:
             self._table._snapshot = self._transaction.commit()
+            self.repeated = self._transaction.repeated
 
     def _check_open(self) -> None:
         if not self._open:
@@ -168,18 +171,25 @@ class TableTransaction:
 
     def delete(self, where: str) -> int:
         """Delete the rows that match; returns how many there were."""
+        return self._told(self._delete(where))
+
+    def _delete(self, where: str) -> Callable[[], int]:
+        """The same; the count is of the newest run, and after the commit what was committed."""
         snapshot = self._current()
         if not isinstance(where, str):
             raise InvalidInput("delete takes a filter; to delete every row, write 'TRUE'")
         predicate = predicate_of(where, snapshot)
         if self.repeated:
-            return 0
-        before = self._transaction.counts.removed
-        self._transaction.run(Delete(predicate, self._transaction.isolation))
-        return self._transaction.counts.removed - before
+            return lambda: 0
+        operation = Delete(predicate, self._transaction.isolation)
+        self._transaction.run(operation)
+        return lambda: operation.deleted
 
     def update(self, values: Mapping[str, str], where: str | None = None) -> int:
         """Set columns in the rows that match; returns how many there were."""
+        return self._told(self._update(values, where))
+
+    def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
             predicate_of(where, snapshot),
@@ -187,9 +197,9 @@ class TableTransaction:
             self._transaction.isolation,
         )
         if self.repeated:
-            return 0
+            return lambda: 0
         self._transaction.run(operation)
-        return operation.updated
+        return lambda: operation.updated
 
     def merge(
         self,
@@ -200,16 +210,21 @@ class TableTransaction:
         when_not_matched: str = "insert",
     ) -> MergeCounts:
         """Match rows by key; returns how many were inserted, updated and deleted."""
+        return self._told(self._merge(data, on, when_matched, when_not_matched))
+
+    def _merge(
+        self, data: Any, on: Sequence[str], when_matched: str, when_not_matched: str
+    ) -> Callable[[], MergeCounts]:
         snapshot = self._current()
         source = _whole(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
-            return MergeCounts()
+            return MergeCounts
         operation = Merge(
             source, list(on), when_matched, when_not_matched, self._transaction.isolation
         )
         self._transaction.run(operation)
-        return MergeCounts(operation.inserted, operation.updated, operation.deleted)
+        return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
     def rollback(self, version: int) -> None:
         """Bring the rows, the schema and the spec of an earlier version back."""
@@ -232,6 +247,12 @@ class TableTransaction:
         self._current()
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
+
+    def _told(self, answer: Callable[[], T]) -> T:
+        """Tell the author a count. What was decided by it must not be replayed with another."""
+        told = answer()
+        self._transaction.told.append((answer, told))
+        return told
 
     @property
     def _schema(self) -> pa.Schema:

@@ -182,29 +182,24 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
             types.append(schema.column((name,)).type)
             if pa.types.is_nested(types[-1]) or isinstance(types[-1], pa.BaseExtensionType):
                 raise InvalidInput(f"cannot count by {name!r}: it has the type {types[-1]}")
-    counted = [pa.table({**_empty(names, types), _COUNT: pa.array([], pa.int64())})]
+    # Numbers stand for the names, so that none is taken for something else on the way.
+    numbers = [str(i) for i in range(len(names))]
+    empty = [pa.array([], type) for type in (*types, pa.int64())]
+    counted = [pa.table(empty, names=[*numbers, "count"])]
     for batch in Scan(snapshot, list(dict.fromkeys(needed)), predicate).to_batches(ordered=False):
-        keys = {}
+        keys = []
         for name, type in zip(names, types, strict=True):
             key = fields[name].apply(batch, schema) if name in fields else batch.column(name)
             # One zero and one NaN stand for all.
-            keys[name] = Identity().apply([key]) if pa.types.is_floating(type) else key
-        table = pa.table({**keys, _COUNT: pa.array(np.ones(batch.num_rows, np.int64))})
-        counted.append(_summed(table, names))
-    found = _summed(pa.concat_tables(counted), names)
-    order = [column_of(found.column(name).combine_chunks()).codes for name in names]
+            keys.append(Identity().apply([key]) if pa.types.is_floating(type) else key)
+        ones = pa.array(np.ones(batch.num_rows, np.int64))
+        counted.append(_summed(pa.table([*keys, ones], names=[*numbers, "count"]), numbers))
+    found = _summed(pa.concat_tables(counted), numbers)
+    order = [column_of(found.column(number).combine_chunks()).codes for number in numbers]
     found = found.take(pa.array(np.lexsort(order[::-1])))
     return found.rename_columns([*names, _count_name(names)])
 
 
-#: What the counts are called as long as they are added up: no column has this name.
-_COUNT = "."
-
-
-def _empty(names: list[str], types: list[pa.DataType]) -> dict[str, pa.Array]:
-    return {name: pa.array([], type) for name, type in zip(names, types, strict=True)}
-
-
-def _summed(table: pa.Table, names: list[str]) -> pa.Table:
-    grouped = table.group_by(names).aggregate([(_COUNT, "sum")])
-    return grouped.rename_columns([*names, _COUNT])
+def _summed(table: pa.Table, keys: list[str]) -> pa.Table:
+    grouped = table.group_by(keys).aggregate([("count", "sum")])
+    return grouped.rename_columns([*keys, "count"])

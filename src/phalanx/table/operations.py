@@ -34,6 +34,7 @@ from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.conflicts import still_holds
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import View, read_statistics
 
@@ -69,12 +70,13 @@ class Overwrite:
         current = view.current()
         if self.only_partitions:
             for leaf in self.written:
-                row = view.place(self.spec, leaf.keys).row
-                if row is not None:
-                    view.remove(row)
+                index = current.leaves.find(self.spec, leaf.keys)
+                if index is not None:
+                    view.remove(current.leaves.row(index))
         else:
             for index in range(len(current.leaves)):
                 view.remove(current.leaves.row(index))
+        reach("overwrite.removed")
         for leaf in self.written:
             view.append(view.place(self.spec, leaf.keys), leaf.written, leaf.statistics)
 
@@ -88,6 +90,9 @@ class _Kept:
     count: int
     #: Rows that the change puts back, here or in other leaves.
     outputs: Sequence[WrittenLeaf] = ()
+    #: Whether rows were chosen whose fragments `delta` does not name: what was worked out then
+    #: holds at this one version.
+    only_here: bool = False
 
 
 @dataclass
@@ -99,13 +104,15 @@ class Delete:
     isolation: str
     _kept: dict[str, _Kept] = field(default_factory=dict)
     _seen: set[str] | None = None
+    deleted: int = 0
 
     def run(self, view: View) -> None:
-        snapshot = view.current()
+        snapshot, before = view.current(), view.counts.removed
         leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
         for leaf, kept in zip(leaves, found, strict=True):
             self._record(view, leaf, kept)
+        self.deleted = view.counts.removed - before
 
     def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
         """Under snapshot isolation, leaves that have come since the first run are not looked at."""
@@ -124,6 +131,7 @@ class Delete:
         kept = self._kept.get(leaf.row.object_id)
         if kept is None or not _holds(at, kept, version, self.isolation):
             delta, count = at.delete(version, leaf.where)
+            reach("delete.marked")
             kept = self._kept[leaf.row.object_id] = _Kept(version, delta, count)
         return kept
 
@@ -150,7 +158,8 @@ class Update:
         snapshot = view.current()
         leaves = Plan(snapshot, self.where).leaves
         if self.isolation == "snapshot":
-            self._seen = self._seen or {leaf.row.object_id for leaf in leaves}
+            if self._seen is None:
+                self._seen = {leaf.row.object_id for leaf in leaves}
             leaves = [leaf for leaf in leaves if leaf.row.object_id in self._seen]
         # One leaf after the other: each is itself read and written by several threads.
         found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
@@ -182,7 +191,9 @@ class Update:
         if count and count != leaf.row.row_count:
             delta, deleted = at.delete(version, leaf.where or EVERYTHING)
             assert deleted == count, (deleted, count)
-        kept = self._kept[leaf.row.object_id] = _Kept(version, delta, count, outputs)
+        reach("update.worked-out")
+        kept = _Kept(version, delta, count, outputs, only_here=bool(count) and not delta.touched)
+        self._kept[leaf.row.object_id] = kept
         return kept
 
     def _assigned(
@@ -261,7 +272,9 @@ class Merge:
             chosen = keys.take(pa.array(sorted(set(numbers)))).select(list(self.on))
             delta, deleted = at.delete_keys(version, chosen)
             assert deleted == count, (deleted, count)
+            reach("merge.marked")
         kept = _Matched(version, delta, count, numbers=frozenset(numbers))
+        kept.only_here = bool(count) and not delta.touched
         self._kept[leaf.row.object_id] = kept
         return kept
 
@@ -304,6 +317,7 @@ class Rollback:
             row = current.leaves.row(index)
             if row.object_id not in keep:
                 view.remove(row)
+        reach("rollback.removed")
         for row in wanted:
             place = view.place(target.leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
@@ -387,6 +401,8 @@ def _take_out(view: View, leaf: PlannedLeaf, kept: _Kept) -> None:
 def _holds(leaf: Leaf, kept: _Kept, version: int | None, isolation: str) -> bool:
     if kept.version is None or version is None:
         return False
+    if kept.only_here:
+        return kept.version == version
     return still_holds(leaf, kept.delta, kept.version, version, isolation)
 
 

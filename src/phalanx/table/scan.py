@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,12 +16,16 @@ from phalanx.errors import InvalidInput
 from phalanx.model.parser import parse
 from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
 from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.transaction.snapshot import Snapshot
 
 #: Leaves read at a time, and batches that may wait between a reader and whoever asks for them.
 READERS = 8
-WAITING_BATCHES = 4
+WAITING_BATCHES = 2
+#: A leaf up to this size is read in one go.
+_SMALL_ROWS = 131_072
+_SMALL_BYTES = 4 * 1024 * 1024
 
 
 class Scan:
@@ -118,13 +123,21 @@ class Scan:
         """The rows of one leaf, with the table's types."""
         names = self.schema.names
         found = Leaf(self._snapshot.location, leaf.row.location).scan(
-            leaf.version, names, leaf.where, self._limit, in_order
+            leaf.version, names, leaf.where, self._limit, in_order, _whole(leaf.row)
         )
         for batch in found:
             yield _as(batch, self.schema)
 
     def __repr__(self) -> str:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
+
+
+def _whole(row: LeafRow) -> int | None:
+    """The number of rows of a leaf that is small enough to be read in one go, else None."""
+    rows, size = row.row_count, row.byte_count
+    if not rows or size is None or rows > _SMALL_ROWS or size > _SMALL_BYTES:
+        return None
+    return rows
 
 
 def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
@@ -167,9 +180,6 @@ def _pool() -> Any:
     return ThreadPoolExecutor(READERS)
 
 
-_END = object()
-
-
 class _Channel:
     """A short queue from a reading thread to the scan; either side may give up."""
 
@@ -194,39 +204,55 @@ class _Channel:
         self._closed.set()
 
 
+#: What a reading thread hands over: batches, and whether they are the leaf's last. Or an error.
+_Item = tuple[list[pa.RecordBatch], bool] | BaseException
+
+
 def _feed(scan: Scan, leaf: PlannedLeaf, channel: _Channel, in_order: bool) -> None:
     """Read one leaf into a channel; an error travels the same way as a batch."""
     try:
+        if _whole(leaf.row):
+            channel.put((list(scan._read(leaf, in_order)), True))
+            return
         for batch in scan._read(leaf, in_order):
-            if not channel.put(batch):
+            if not channel.put(([batch], False)):
                 return
-        channel.put(_END)
+        channel.put(([], True))
     except BaseException as error:
         channel.put(error)
+
+
+def _take(channel: _Channel) -> tuple[list[pa.RecordBatch], bool]:
+    item: _Item = channel.get()
+    if isinstance(item, BaseException):
+        raise item
+    return item
 
 
 def _ordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBatch, None, None]:
     """Leaf after leaf; the next ones are being read meanwhile."""
     with _pool() as pool:
-        open_: list[_Channel] = []
+        running: deque[_Channel] = deque()
         upcoming = iter(leaves)
 
         def start() -> None:
             leaf = next(upcoming, None)
             if leaf is not None:
-                channel = _Channel(WAITING_BATCHES)
-                open_.append(channel)
-                pool.submit(_feed, scan, leaf, channel, True)
+                running.append(_Channel(WAITING_BATCHES))
+                pool.submit(_feed, scan, leaf, running[-1], True)
 
         try:
-            for _ in range(READERS):
+            for _ in range(READERS + 4):
                 start()
-            while open_:
-                yield from _drain(open_[0])
-                open_.pop(0)
+            while running:
+                last = False
+                while not last:
+                    batches, last = _take(running[0])
+                    yield from batches
+                running.popleft()
                 start()
         finally:
-            for channel in open_:
+            for channel in running:
                 channel.close()
 
 
@@ -234,32 +260,22 @@ def _unordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.Record
     """Batches as they come."""
     with _pool() as pool:
         channel = _Channel(READERS * WAITING_BATCHES)
+        upcoming = iter(leaves)
+        running = 0
+
+        def start() -> int:
+            leaf = next(upcoming, None)
+            if leaf is None:
+                return 0
+            pool.submit(_feed, scan, leaf, channel, False)
+            return 1
+
         try:
-            running = 0
-            upcoming = iter(leaves)
-            for leaf in upcoming:
-                pool.submit(_feed, scan, leaf, channel, False)
-                running += 1
-                if running == READERS:
-                    break
+            running = sum(start() for _ in range(READERS + 4))
             while running:
-                item = channel.get()
-                if item is _END:
-                    running -= 1
-                    leaf_or_none = next(upcoming, None)
-                    if leaf_or_none is not None:
-                        pool.submit(_feed, scan, leaf_or_none, channel, False)
-                        running += 1
-                elif isinstance(item, BaseException):
-                    raise item
-                else:
-                    yield item
+                batches, last = _take(channel)
+                yield from batches
+                if last:
+                    running += start() - 1
         finally:
             channel.close()
-
-
-def _drain(channel: _Channel) -> Iterator[pa.RecordBatch]:
-    while (item := channel.get()) is not _END:
-        if isinstance(item, BaseException):
-            raise item
-        yield item

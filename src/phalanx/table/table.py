@@ -207,7 +207,8 @@ class Table:
         Partitions that match whole leave the table without being opened.
         """
         with self.transaction(**options) as tx:
-            return tx.delete(where)
+            deleted = tx._delete(where)
+        return deleted()
 
     def update(self, values: Mapping[str, str], where: str | None = None, **options: Any) -> int:
         """Set columns to SQL expressions in the rows that match; returns how many there were.
@@ -215,7 +216,8 @@ class Table:
         A row whose partition values change moves to its new partition.
         """
         with self.transaction(**options) as tx:
-            return tx.update(values, where)
+            updated = tx._update(values, where)
+        return updated()
 
     def merge(
         self,
@@ -232,7 +234,8 @@ class Table:
         match nothing. Returns how many rows were inserted, updated and deleted.
         """
         with self.transaction(**options) as tx:
-            return tx.merge(data, on, when_matched=when_matched, when_not_matched=when_not_matched)
+            counts = tx._merge(data, on, when_matched, when_not_matched)
+        return counts()
 
     def make_strong(self) -> Table:
         """Turn a weak table into a strong one: from now on changes are atomic and versioned.

@@ -23,6 +23,7 @@ from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Leaf, Written
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
 
@@ -130,13 +131,16 @@ class PartitionedWriter:
         group.waiting, group.size = [], 0
         place = group.place
         leaf = Leaf(self._snapshot.location, place.folder)
-        handle = (
-            leaf.create(self._schema) if place.row is None else leaf.open(place.row.read_version)
-        )
+        if place.row is None:
+            handle = leaf.create(self._schema)
+            reach("write.leaf-created")
+        else:
+            handle = leaf.open(place.row.read_version)
         measured = statistics.measure(table, self._measured)
         known = group.statistics
         group.statistics = measured if known is None else statistics.merge(known, measured)
         group.written.append(leaf.write(table, handle))
+        reach("write.files-written")
 
 
 def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys, pa.Table]]:

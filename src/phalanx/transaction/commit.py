@@ -8,14 +8,16 @@ worked out for a leaf that nobody else has touched, it keeps: the loser moves no
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import json
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Protocol
 
-from phalanx.errors import ConflictError, InvalidInput
+from phalanx.errors import ConflictError, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.spelling import quote
 from phalanx.storage import durable
 from phalanx.storage.head import Head
@@ -75,6 +77,11 @@ class Transaction:
         self.operations: list[Operation] = []
         #: What the author has read: functions that tell which leaves a read depends on.
         self.reads: list[Callable[[Snapshot], object]] = []
+        #: What the author has been told: functions that count, and what they have counted.
+        self.told: list[tuple[Callable[[], object], object]] = []
+        #: Whether the commit found that somebody else's try had landed already.
+        self.repeated = False
+        self._failed = False
         self._commits = Commits()
         self._pool = pool
         self._view = View(base, self._commits, pool)
@@ -94,8 +101,14 @@ class Transaction:
 
     def run(self, operation: Operation) -> None:
         """Add an operation and see what it does."""
+        try:
+            operation.run(self._view)
+        except (InvalidInput, TableNotFound):  # refused before anything was recorded
+            raise
+        except BaseException:
+            self._failed = True
+            raise
         self.operations.append(operation)
-        operation.run(self._view)
 
     def landed(self, newest: Snapshot | None = None) -> bool:
         """Whether a transaction with this id is part of the table already."""
@@ -111,6 +124,11 @@ class Transaction:
         Raises ConflictError where they cannot be brought together with another's; the table
         stays as it was then.
         """
+        if self._failed:
+            raise PhalanxError(
+                f"a change in this transaction on {self.location.uri} failed, so none of it was "
+                "committed: start another one"
+            )
         if self._view.is_weak:
             return self._commit_weak()
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -121,16 +139,21 @@ class Transaction:
             reach("commit.leaves-committed")
             with lock.held(self.location):
                 newest = Snapshot.latest(self.location, self._view.base)
-                if newest.sequence != self._view.base.sequence:
+                # Not the number alone: a table that was dropped and made again has the same ones.
+                if newest.head.transaction_id != self._view.base.head.transaction_id:
                     if self.landed(newest):
+                        self.repeated = self.named
                         return newest
                     self._rebase(newest)
+                    reach("commit.rebased")
                 else:
                     self._view.base.manifest = newest.manifest
                 try:
                     done = self._swap()
                     if done.sequence % _COMPACT_EVERY == 0:
+                        reach("compact.before")
                         done.manifest.compact(done.sequence % (5 * _COMPACT_EVERY) == 0)
+                        reach("compact.after")
                     return done
                 except SwapLost:
                     attempt += 1
@@ -143,13 +166,19 @@ class Transaction:
 
     def _commit_weak(self) -> Snapshot:
         """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
-        self._view.settle()
-        reach("commit.leaves-committed")
+        if not self.named:
+            self._view.settle()
         for attempt in range(1000):
-            with lock.held(self.location):
+            with lock.held(self.location), contextlib.suppress(SwapLost):
                 newest = Snapshot.latest(self.location, self._view.base)
+                if self.landed(newest):
+                    self.repeated = self.named
+                    return newest
                 if newest.head.transactions != "weak":
                     return self._finish_as_strong(newest)
+                # With a name it waits for the lock: of two that race, the second does nothing.
+                self._view.settle()
+                reach("commit.leaves-committed")
                 head = newest.head.after(
                     dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
                 )
@@ -157,11 +186,16 @@ class Transaction:
                 self._view.weak_rows(newest, rows, head.sequence)
                 rows.add_head(head)
                 rows.add_transaction(head, {**self._described(), "rows_gone": "0"})
+                reach("commit.before-swap")
                 try:
                     newest.manifest.swap(rows.to_table())
-                    return Snapshot.latest(self.location)
-                except SwapLost:
-                    lock.back_off(attempt)
+                    reach("commit.after-swap")
+                except OSError:
+                    # The reply was lost, not necessarily the commit.
+                    if not self.landed():
+                        raise
+                return Snapshot.latest(self.location)
+            lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
 
     def _finish_as_strong(self, newest: Snapshot) -> Snapshot:
@@ -171,6 +205,8 @@ class Transaction:
                 f"the table {self.location.uri} became strong while rows of it were changed: look "
                 "at what is there, and try again"
             )
+        if self._commits.any_on_main:
+            self._commits.taken_over = _taken_over(newest)
         self.base = newest
         self._view = View(newest, self._commits, self._pool)
         for operation in self.operations:
@@ -188,6 +224,7 @@ class Transaction:
         rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
         if self.durable:
             durable.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
+            reach("commit.leaves-synced")
         reach("commit.before-swap")
         try:
             version = snapshot.manifest.swap(rows.to_table(), removed)
@@ -202,9 +239,11 @@ class Transaction:
             raise
         if self.durable:
             durable.sync([self.location.manifest], self._started)
+            reach("commit.manifest-synced")
         if head.properties.get("anchor") == "commit":
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
+                reach("commit.leaf-anchored")
         leaves = self._view.current().leaves
         return Snapshot(ManifestVersion(self.location, version), head, leaves)
 
@@ -224,6 +263,21 @@ class Transaction:
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
+        self._check_told(newest)
+
+    def _check_told(self, newest: Snapshot) -> None:
+        """What the author has been told must come out again, where it may have led to more.
+
+        A change that is alone in its transaction is simply what it is on the newer snapshot.
+        """
+        if self.isolation != "serializable" or len(self.operations) < 2:
+            return
+        if any(ask() != told for ask, told in self.told):
+            raise ConflictError(
+                f"rows of {self.location.uri} that this transaction changes were changed by "
+                f"{self._others(newest)}, and its counts are different now: nothing was written, "
+                "try again"
+            )
 
     def _check_reads(self, newest: Snapshot) -> None:
         """What the author of the transaction has read must still be so."""
@@ -254,6 +308,20 @@ class Transaction:
             "rows_removed": str(counts.removed),
             "leaves": str(len(counts.leaves)),
         }
+
+
+def _taken_over(newest: Snapshot) -> dict[str, int]:
+    """The versions on main that leaves had when the table became strong, by folder."""
+    found = newest.manifest.read(["sequence", "metadata"], f"object_type = '{TRANSACTION}'")
+    for row in found.to_pylist():
+        if json.loads(row["metadata"]).get("operation") == "make strong":
+            leaves = newest.go_to(row["sequence"]).leaves.table
+            folders, versions = (leaves.column(c).to_pylist() for c in ("location", "read_version"))
+            return dict(zip(folders, versions, strict=True))
+    raise ConflictError(
+        f"the table {newest.location.uri} became strong long ago, while rows were added to it: "
+        "look at what is there, and try again"
+    )
 
 
 def first_rows(head: Head) -> Rows:

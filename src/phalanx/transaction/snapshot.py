@@ -111,6 +111,10 @@ class Snapshot:
         columns = ["sequence", "committed_at"]
         rows = self.manifest.read(columns, f"object_type = '{TRANSACTION}'").to_pylist()
         found = [row["sequence"] for row in rows if row["committed_at"] <= time]
+        if not found and self.head.oldest > 1:
+            raise TableNotFound(
+                f"what the table {self.location.uri} was at {time} has been removed by vacuum"
+            )
         if not found:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return int(max(found))
@@ -151,13 +155,22 @@ class Snapshot:
         )
         if not 1 <= sequence < self.sequence or not self.head.ours:
             raise missing
+        removed = TableNotFound(
+            f"version {sequence} of the table {self.location.uri} has been removed by vacuum"
+        )
+        if not self.can_open(sequence):
+            raise removed
         versions = [v for v in self.manifest.versions() if v <= self.manifest.version]
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            found = _sequence_of(ManifestVersion(self.location, versions[middle]))
+            known, found = middle, self._sequence_in(versions[middle])
+            while found is None and known > low:
+                # A version that another client has damaged: the one before it decides.
+                known -= 1
+                found = self._sequence_in(versions[known])
             if found is not None and found >= sequence:
-                high = middle
+                high = known
             else:
                 low = middle + 1
         if low < len(versions):
@@ -165,9 +178,16 @@ class Snapshot:
             candidate._travelled = True
             if candidate.sequence == sequence:
                 return candidate
-        raise TableNotFound(
-            f"version {sequence} of the table {self.location.uri} has been removed by vacuum"
-        )
+        raise removed
+
+    def can_open(self, sequence: int) -> bool:
+        """Whether a version has not expired: it is recent enough, or a tag holds it."""
+        return sequence >= self.head.oldest or sequence in {
+            int(tag["version"]) for tag in self.tags().values()
+        }
+
+    def _sequence_in(self, version: int) -> int | None:
+        return sequence_of(ManifestVersion(self.location, version))
 
 
 class _Recent:
@@ -224,6 +244,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     """
     if not head.ours or manifest.table_id != head.table_id:
         return None
+    if "sequence" not in manifest.dataset.schema.names:
+        return None
     columns = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
     rows = manifest.read(columns, f"sequence >= {head.sequence}").to_pylist()
     by_type: dict[str, list[dict[str, Any]]] = {}
@@ -252,7 +274,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     return Snapshot(manifest, newest, leaves, news)
 
 
-def _sequence_of(manifest: ManifestVersion) -> int | None:
+def sequence_of(manifest: ManifestVersion) -> int | None:
+    """The version of the table that a version of the manifest holds; None if it has lost it."""
     if "sequence" not in manifest.dataset.schema.names:
         return None
     rows = manifest.read(["sequence"], f"object_id = '{HEAD_ID}'").to_pylist()

@@ -10,6 +10,7 @@ from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, VERSION, Rows, SwapLost
 from phalanx.transaction import lock
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import place_of
 from phalanx.transaction.snapshot import Snapshot
 
@@ -25,8 +26,10 @@ def strengthen(location: Location) -> Snapshot:
             if snapshot.head.transactions == "strong":
                 return snapshot
             manifest = snapshot.manifest.add_read_version()
+            reach("strengthen.column-added")
             try:
                 manifest.swap(_rows(Snapshot(manifest)).to_table())
+                reach("strengthen.after-swap")
                 return Snapshot.latest(location)
             except SwapLost:
                 lock.back_off(attempt)

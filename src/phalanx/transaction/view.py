@@ -7,7 +7,7 @@ before something in the same transaction reads the leaf again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
 from phalanx.transaction.snapshot import Snapshot
 
@@ -57,14 +58,17 @@ class Commits:
     """The detached versions a transaction has made, so that a retry makes none again."""
 
     def __init__(self) -> None:
-        self._made: dict[Any, int] = {}
+        # The deltas are kept too: they are told apart by what they are made of.
+        self._made: dict[Any, tuple[int, LeafDelta]] = {}
         self._on_main: dict[Any, tuple[int, LeafDelta]] = {}
+        #: Of a table that became strong: what it has of each leaf's main branch, by folder.
+        self.taken_over: dict[str, int] = {}
 
     def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
         key = (leaf.uri, base, delta.identity)
         if key not in self._made:
-            self._made[key] = leaf.commit(base, delta, schema)
-        return self._made[key]
+            self._made[key] = (leaf.commit(base, delta, schema), delta)
+        return self._made[key][0]
 
     def commit_on_main(
         self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
@@ -75,10 +79,20 @@ class Commits:
             self._on_main[key] = (leaf.commit_on_main(base, delta, schema), delta)
         return self._on_main[key][0]
 
-    def is_on_main(self, leaf: Leaf, delta: LeafDelta, version: int | None) -> bool:
-        """Whether a change was made on main no later than a version of main."""
-        made = self._on_main.get((leaf.uri, delta.identity))
-        return made is not None and version is not None and made[0] <= version < 2**63
+    def left_to_add(self, folder: str, written: Sequence[Written]) -> list[Written]:
+        """Files without those that a table which became strong has taken over from main."""
+        until = self.taken_over.get(folder, 0)
+        there = {
+            id(part)
+            for made, delta in self._on_main.values()
+            if made <= until
+            for part in delta.added
+        }
+        return [part for part in written if id(part) not in there]
+
+    @property
+    def any_on_main(self) -> bool:
+        return bool(self._on_main)
 
     @property
     def only_added(self) -> bool:
@@ -128,6 +142,10 @@ class View:
 
     def append(self, place: Place, written: Sequence[Written], stats: Statistics) -> None:
         """Add files to a leaf."""
+        if not self.is_weak:
+            written = self._commits.left_to_add(place.folder, written)
+            if not written:
+                return
         work = self._work(place)
         if work.gone:
             work.gone = False
@@ -245,16 +263,22 @@ class View:
         def commit(work: _Work) -> None:
             leaf = Leaf(self.base.location, work.place.folder)
             base, delta, schema = work.version, work.pending, self.base.head.schema
-            work.pending = LeafDelta()
             if self.is_weak:
                 self._commits.commit_on_main(leaf, base, delta, schema)
                 work.version = None
-            elif not self._commits.is_on_main(leaf, delta, base):
-                work.version = self._commits.commit(leaf, base, delta, schema)
+            else:
+                version = self._commits.commit(leaf, base, delta, schema)
                 if delta.updated or delta.removed:
-                    work.byte_count, work.fragment_count = leaf.size(work.version)
+                    work.byte_count, work.fragment_count = leaf.size(version)
+                work.version = version
+            work.pending = LeafDelta()
+            reach("commit.leaf-committed")
 
-        list(self.pool.map(commit, waiting))
+        # All of them are over before an error is raised: what failed stays pending.
+        tries = [self.pool.submit(commit, work) for work in waiting]
+        wait(tries)
+        for done in tries:
+            done.result()
 
     def rows(self, rows: Rows, sequence: int) -> list[str]:
         """Add the manifest rows of all changes; returns the ids of rows that are to go."""

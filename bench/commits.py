@@ -1,0 +1,131 @@
+"""Commits on a table of 100k leaves, many writers at once, and a delete of many partitions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import multiprocessing
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import phalanx
+from bench.measure import Figure, seconds
+from bench.planning import table_of
+
+COMMITS = 500
+WRITERS = 8
+EACH = 25
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * part))]
+
+
+def small_commits(folder: Path) -> list[Figure]:
+    """One small append after another, and an open and plan after each."""
+    table = table_of(folder, 100_000)
+
+    def rows(number: int) -> list[dict[str, Any]]:
+        day = dt.datetime(2030, 1, 1 + number % 20)
+        return [{"id": 34, "ts": day, "country": "C01"}]
+
+    for number in range(20):
+        table.append(rows(number))
+    commits, reads = [], []
+    for number in range(COMMITS):
+        commits.append(seconds(lambda n=number: table.append(rows(n))) * 1e3)
+        reads.append(seconds(lambda: look(folder)) * 1e3)
+    first, last = commits[: COMMITS // 5], commits[-COMMITS // 5 :]
+    return [
+        Figure(f"append to 100k leaves, p50 of {COMMITS}", percentile(commits, 0.5), "ms", 40),
+        Figure("append to 100k leaves, p95", percentile(commits, 0.95), "ms", 80),
+        Figure(
+            "the last fifth / the first fifth, p50",
+            statistics.median(last) / statistics.median(first),
+            "x",
+        ),
+        Figure("open and plan in between, p50", percentile(reads, 0.5), "ms", 25),
+    ]
+
+
+def look(folder: Path) -> None:
+    where = "ts = '2030-01-05' AND country = 'C01' AND id = 34"
+    assert phalanx.open(folder).scan(where=where).plan().selected == 1
+
+
+def write(folder: str, worker: int, hot: bool, gate: Any, results: Any) -> None:
+    table = phalanx.open(folder)
+    gate.wait()
+    times = []
+    for number in range(EACH):
+        key = "hot" if hot else f"p{worker}"
+        rows = [{"id": worker * EACH + number, "k": key}]
+        times.append(seconds(lambda rows=rows: table.append(rows)))
+    results.put(times)
+
+
+def together(folder: Path, workers: int, hot: bool) -> tuple[float, float, float]:
+    """Commits a second, the slowest commit, and the slowest writer against the mean."""
+    phalanx.create(folder, SCHEMA, partition_by=["k"])
+    context = multiprocessing.get_context("spawn")
+    gate, results = context.Barrier(workers + 1), context.Queue()
+    processes = [
+        context.Process(target=write, args=(str(folder), n, hot, gate, results))
+        for n in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    gate.wait()
+    start = time.perf_counter()
+    found = [results.get() for _ in processes]
+    took = time.perf_counter() - start
+    for process in processes:
+        process.join()
+    assert phalanx.open(folder).count() == workers * EACH
+    totals = [sum(times) for times in found]
+    worst = max(totals) / statistics.mean(totals)
+    return workers * EACH / took, max(map(max, found)), worst
+
+
+def many_writers(root: Path) -> list[Figure]:
+    figures = []
+    for hot in (False, True):
+        kind = "one hot partition" if hot else "different partitions"
+        alone, _, _ = together(root / f"alone-{hot}", 1, hot)
+        rate, slowest, worst = together(root / f"together-{hot}", WRITERS, hot)
+        figures += [
+            Figure(f"1 writer, {kind}", alone, "/s"),
+            Figure(f"{WRITERS} writers, {kind}", rate, "/s"),
+            Figure(f"{WRITERS} writers / 1 writer", rate / alone, "x", 0.8, at_least=True),
+            Figure("slowest commit", slowest, "s", 2),
+            Figure("slowest writer / mean", worst, "x"),
+        ]
+    return figures
+
+
+def mass_delete(folder: Path) -> list[Figure]:
+    """1,000 whole partitions leave the table in one transaction."""
+    table = table_of(folder, 100_000)
+    took = seconds(lambda: table.delete("ts >= '2025-01-01' AND ts < '2025-01-11'"))
+    return [Figure("delete 1,000 of 100k partitions", took, "s", 1)]
+
+
+def main() -> int:
+    root = Path(tempfile.mkdtemp())
+    try:
+        figures = small_commits(root / "commits") + many_writers(root) + mass_delete(root / "mass")
+    finally:
+        shutil.rmtree(root)
+    print(*figures, sep="\n")
+    return int(not all(figure.ok for figure in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import InvalidInput, TableNotFound
+
+SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
+
+
+@pytest.fixture
+def table(root):
+    table = phalanx.create(root, SCHEMA, ["country"])
+    table.append([{"id": 1, "country": "US"}])
+    table.append([{"id": 2, "country": "CA"}])
+    return table
+
+
+def ids(table):
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+class TestWhere:
+    def test_by_path_string_or_uri(self, root, table, monkeypatch):
+        monkeypatch.chdir(root.parent)
+        for place in (root, str(root), f"{root}/", f"file://{root}", root.name):
+            assert phalanx.open(place).count() == 2
+
+    @pytest.mark.parametrize("name", ["a b", "a%20b", "ü", "x#y?z", "conflict", "a:b", "$x", "'"])
+    def test_folders_of_any_name(self, tmp_path, name):
+        table = phalanx.create(tmp_path / name, SCHEMA, ["country"])
+        table.append([{"id": 1, "country": "US"}])
+        assert phalanx.open(tmp_path / name).scan(where="id = 1").to_arrow().num_rows == 1
+        assert (tmp_path / name / "__manifest").is_dir()
+
+    def test_a_table_can_be_moved(self, root, table):
+        moved = root.rename(root.parent / "moved")
+        again = phalanx.open(moved)
+        assert ids(again) == [1, 2]
+        again.append([{"id": 3, "country": "US"}])
+        assert ids(phalanx.open(moved)) == [1, 2, 3]
+        assert phalanx.open(moved).partitions().num_rows == 2
+
+
+class TestWhen:
+    def test_by_version(self, root, table):
+        assert ids(phalanx.open(root, version=1)) == []
+        assert ids(phalanx.open(root, version=2)) == [1]
+        assert ids(phalanx.open(root, version=3)) == [1, 2]
+        assert phalanx.open(root, version=2).version == 2
+
+    def test_by_time(self, root, table):
+        times = table.snapshots()["committed_at"].to_pylist()
+        assert [phalanx.open(root, version=time).version for time in times] == [1, 2, 3]
+        assert phalanx.open(root, dt.datetime.now(dt.UTC)).version == 3
+
+    def test_everything_is_as_it_was(self, root, table):
+        old = phalanx.open(root, version=2)
+        assert old.partitions()["country"].to_pylist() == ["US"]
+        assert old.snapshots()["version"].to_pylist() == [1, 2]
+        assert old.count_by(["country"]).to_pylist() == [{"country": "US", "count": 1}]
+
+    def test_refresh_goes_to_the_newest(self, root, table):
+        old = phalanx.open(root, version=1)
+        assert old.refresh().version == 3
+        assert ids(old) == [1, 2]
+
+
+class TestRefused:
+    def test_a_path_with_nothing(self, root):
+        with pytest.raises(TableNotFound, match=f"there is no table at {root}: make one"):
+            phalanx.open(root)
+        assert not root.exists()
+
+    def test_a_folder_that_is_no_table(self, root):
+        root.mkdir()
+        with pytest.raises(TableNotFound, match="there is no table"):
+            phalanx.open(root)
+
+    def test_a_file(self, root):
+        root.write_text("hello")
+        with pytest.raises(TableNotFound, match="there is no table"):
+            phalanx.open(root)
+
+    @pytest.mark.parametrize("uri", ["", None, 7])
+    def test_what_is_no_place(self, uri):
+        with pytest.raises(InvalidInput, match="path or URI"):
+            phalanx.open(uri)
+
+    def test_a_version_that_is_not_there(self, root, table):
+        with pytest.raises(TableNotFound, match="no version 9: its newest is 3"):
+            phalanx.open(root, version=9)
+
+    def test_a_time_before_it(self, root, table):
+        with pytest.raises(TableNotFound, match="did not exist yet"):
+            phalanx.open(root, version=dt.datetime(1999, 1, 1, tzinfo=dt.UTC))

@@ -1,0 +1,148 @@
+"""Tables in an object store: here one on this machine."""
+
+import logging
+import traceback
+
+import boto3
+import lance
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+
+import phalanx
+
+SECRET = "hush-hush-do-not-tell"
+SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def options():
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield {
+        "access_key_id": "AKIAEXAMPLE",
+        "secret_access_key": SECRET,
+        "region": "us-east-1",
+        "endpoint": f"http://{host}:{port}",
+        "allow_http": "true",
+    }
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def store(options):
+    """A plain client of the same store."""
+    store = boto3.client(
+        "s3",
+        endpoint_url=options["endpoint"],
+        region_name=options["region"],
+        aws_access_key_id=options["access_key_id"],
+        aws_secret_access_key=SECRET,
+    )
+    store.create_bucket(Bucket="lake")
+    return store
+
+
+@pytest.fixture
+def table(options, store, request):
+    uri = f"s3://lake/{request.node.name}"
+    table = phalanx.create(uri, SCHEMA, ["country"], storage_options=options)
+    table.append([{"id": 1, "country": "a/b=$ü"}, {"id": 2, "country": None}])
+    return table
+
+
+def ids(table, **options):
+    return sorted(table.scan(**options).to_arrow()["id"].to_pylist())
+
+
+class TestRoundTrip:
+    def test_another_process_reads_it(self, table, options):
+        again = phalanx.open(table.uri, storage_options=options)
+        assert again.version == 2
+        assert ids(again) == [1, 2]
+        assert ids(again, where="country = 'a/b=$ü'") == [1]
+        assert again.count("country IS NULL") == 1
+        assert again.uri == table.uri
+
+    def test_appends_build_on_each_other(self, table, options):
+        other = phalanx.open(table.uri, storage_options=options)
+        table.append([{"id": 3, "country": "US"}])
+        other.append([{"id": 4, "country": "US"}])
+        again = phalanx.open(table.uri, storage_options=options)
+        assert (again.version, ids(again)) == (4, [1, 2, 3, 4])
+        assert again.partitions().num_rows == 3
+
+    def test_versions(self, table, options):
+        table.append([{"id": 3, "country": "US"}])
+        old = phalanx.open(table.uri, version=2, storage_options=options)
+        assert ids(old) == [1, 2]
+        assert phalanx.open(table.uri, version=1, storage_options=options).count() == 0
+
+    def test_leaves_are_where_the_plan_says(self, table, options):
+        for leaf in table.scan().plan().leaves:
+            dataset = lance.dataset(leaf.uri, version=leaf.version, storage_options=options)
+            assert dataset.count_rows() == leaf.rows == 1
+
+
+def everything_said(action):
+    """What a user sees of an error: the message, and the traceback with what led to it."""
+    try:
+        action()
+    except Exception as error:
+        return "".join(traceback.format_exception(error))
+    raise AssertionError("it did not fail")
+
+
+class TestErrors:
+    def test_there_is_none(self, options, store):
+        with pytest.raises(phalanx.TableNotFound, match="there is no table at s3://lake/nothing"):
+            phalanx.open("s3://lake/nothing", storage_options=options)
+
+    def test_there_is_one(self, table, options):
+        with pytest.raises(phalanx.TableExists, match="already a table"):
+            phalanx.create(table.uri, SCHEMA, storage_options=options)
+
+    def test_no_such_bucket(self, options):
+        with pytest.raises(phalanx.TableNotFound, match="there is no table at s3://nobody/table"):
+            phalanx.open("s3://nobody/table", storage_options=options)
+
+
+class TestSecrets:
+    def test_no_text_shows_one(self, table):
+        shown = [
+            repr(table),
+            repr(table._snapshot.location),
+            repr(vars(table)),
+            table.scan(where="id > 1").explain(),
+            repr(table.scan()),
+            repr(table.scan().plan().leaves),
+            str(table.partitions().to_pylist()),
+            str(table.snapshots().to_pylist()),
+            str(table.files().to_pylist()),
+        ]
+        assert not [text for text in shown if SECRET in text or "AKIAEXAMPLE" in text]
+
+    def test_nor_does_an_error(self, table, options):
+        lost = {**options, "endpoint": "http://127.0.0.1:9", "timeout": "1s"}
+        said = [
+            everything_said(lambda: phalanx.open("s3://lake/nothing", storage_options=options)),
+            everything_said(lambda: phalanx.open(table.uri, storage_options=lost)),
+            everything_said(lambda: phalanx.open(table.uri, 9, storage_options=options)),
+            everything_said(lambda: phalanx.open("foo://lake/t", storage_options=options)),
+            everything_said(lambda: phalanx.create(table.uri, SCHEMA, storage_options=options)),
+            everything_said(lambda: table.append([{"nope": 1}])),
+            everything_said(lambda: table.scan(where="nope = 1")),
+            everything_said(lambda: phalanx.open(table.uri, storage_options={**options, "x": 1})),
+        ]
+        assert not [text for text in said if SECRET in text]
+
+    def test_nor_does_the_table(self, table, store):
+        """Options are not written anywhere."""
+        prefix = table.uri.removeprefix("s3://lake/") + "/"
+        listed = store.list_objects_v2(Bucket="lake", Prefix=prefix)["Contents"]
+        assert len(listed) > 5
+        for entry in listed:
+            found = store.get_object(Bucket="lake", Key=entry["Key"])["Body"].read()
+            assert SECRET.encode() not in found
