@@ -90,7 +90,7 @@ class TestRows:
             ("FALSE", lambda r: False),
             ("NULL", lambda r: False),
         ],
-        ids=str,
+        ids=lambda value: value if isinstance(value, str) else "rows",
     )
     def test_where(self, table, where, matches):
         expected = by_id(row for row in ROWS if matches(row))

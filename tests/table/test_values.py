@@ -91,6 +91,18 @@ class TestOtherValues:
             (pa.date64(), [dt.date(1969, 12, 31), dt.date(2025, 1, 1), None], 3),
             (pa.time32("s"), [dt.time(0), dt.time(23, 59, 59), None], 3),
             (pa.time64("ns"), [dt.time(0), dt.time(23, 59, 59, 999999), None], 3),
+            pytest.param(
+                pa.float16(),
+                [1.5, NAN, -0.0, 0.0, None],
+                4,
+                marks=pytest.mark.xfail(strict=True, reason="no minimum of a float16"),
+            ),
+            pytest.param(
+                pa.duration("us"),
+                [dt.timedelta(days=-1), dt.timedelta(0), None],
+                3,
+                marks=pytest.mark.xfail(strict=True, reason="no minimum of a duration"),
+            ),
             (pa.large_string(), ["", "a", None], 3),
             (pa.dictionary(pa.int32(), pa.string()), ["a", "b", "a", None], 3),
         ],

@@ -198,7 +198,14 @@ class _Pruner:
         root = self._judge(predicate, {})
         maybe = root.maybe
         always = root.always & maybe
-        residual, residuals = _residuals(root, maybe & ~always)
+        unsure = maybe & ~always
+        residual, residuals = _residuals(root, unsure)
+        # What is left of several conditions can contradict itself, or say nothing any more.
+        for number, left in enumerate(residuals):
+            if isinstance(left, Constant):
+                those = unsure & (residual == number)
+                maybe = maybe & (left.value | ~those)
+                always = always | (left.value & those)
         return Verdict(maybe, always, residual, residuals)
 
     def _all(self, value: bool) -> Mask:
@@ -326,6 +333,8 @@ def _bind(
     try:
         type = field.transform.value_type([source.type for source in sources])
         if not _same_keys(values.values.type, type):
+            if not _same_order(values.values.type, type):
+                return None
             # The source has been widened since these values were written.
             values = PartitionColumn(values.values.cast(type), values.codes)
     except (InvalidInput, pa.ArrowException):
@@ -547,6 +556,18 @@ def _same_keys(a: pa.DataType, b: pa.DataType) -> bool:
         return bool(a.scale == b.scale)
     text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return any(f(a) for f in text) and any(f(b) for f in text)
+
+
+def _same_order(a: pa.DataType, b: pa.DataType) -> bool:
+    """Whether a cast from one type to the other keeps the order of values."""
+    t = pa.types
+
+    def family(type: pa.DataType) -> str:
+        if t.is_integer(type) or t.is_floating(type) or t.is_decimal(type):
+            return "number"
+        return "time" if t.is_timestamp(type) or t.is_date(type) else str(type)
+
+    return family(a) == family(b)
 
 
 def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:

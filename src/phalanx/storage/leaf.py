@@ -101,7 +101,7 @@ class Leaf:
     """A leaf's folder, and what can be done there."""
 
     def __init__(self, location: Location, folder: str) -> None:
-        self.location = location
+        self.location, self.folder = location, folder
         self.uri = location.child(folder)
 
     def open(self, version: int | None) -> Any:

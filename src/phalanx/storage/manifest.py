@@ -301,6 +301,8 @@ class ManifestVersion:
             raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
         if rows:
             return head_of(rows[0])
+        if self.table_id is not None:
+            raise CorruptTable(f"{self.location.uri} has lost its head row: repair it")
         if "schema" in self.metadata and any(key.startswith(SPEC_KEY) for key in self.metadata):
             strong = "read_version" in self.dataset.schema.names
             return Head.foreign(self.version, self.metadata, strong)

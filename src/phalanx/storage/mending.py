@@ -57,7 +57,9 @@ def read_rows(manifest: ManifestVersion, statistics: bool = False) -> list[RawRo
         ) from None
     partitions = {n: _keys(table.column(n)) for n in names if n.startswith(COLUMN_PREFIX)}
     others = [n for n in names if n not in partitions and n not in _SPECIAL]
-    cells = {n: table.column(n).to_pylist() for n in (*others, *_SPECIAL) if n in table.schema.names}
+    cells = {
+        n: table.column(n).to_pylist() for n in (*others, *_SPECIAL) if n in table.schema.names
+    }
     rows = []
     for index in range(table.num_rows):
         row = {name: cells[name][index] for name in cells}
@@ -71,7 +73,7 @@ def read_rows(manifest: ManifestVersion, statistics: bool = False) -> list[RawRo
                 row["object_id"],
                 row["object_type"],
                 row.get("location"),
-                _flat(row.get("metadata")),
+                flat_map(row.get("metadata")),
                 row[_ROW_NUMBER],
                 values,
                 {name: row[name] for name in others if row[name] is not None},
@@ -85,7 +87,8 @@ def _keys(column: pa.ChunkedArray) -> list[Any]:
     return [domain.key(scalar) if scalar.is_valid else None for scalar in column]
 
 
-def _flat(text: str | None) -> dict[str, str] | None:
+def flat_map(text: str | None) -> dict[str, str] | None:
+    """The metadata of a row; None where it is no flat map of strings."""
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -17,8 +17,10 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.table import inspect
+from phalanx.table import health, inspect, maintain
 from phalanx.table.changes import MergeCounts, TableTransaction
+from phalanx.table.health import CheckReport, RepairReport
+from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.operations import check_properties
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
@@ -281,6 +283,39 @@ class Table:
         with self.transaction(**options) as tx:
             tx.set_properties(values)
         return self
+
+    # Upkeep
+
+    def vacuum(
+        self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
+    ) -> VacuumReport:
+        """Remove snapshots older than `older_than` (7 days) and the files that nothing needs.
+
+        Tagged versions stay. Files younger than 24 hours stay unless forced: a writer that is
+        still running may own them.
+        """
+        report = maintain.vacuum(self._snapshot, older_than, dry_run, force)
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def expire_snapshots(self, older_than: dt.timedelta, dry_run: bool = False) -> ExpireReport:
+        """Give up the snapshots that were the newest only before that time; no file goes yet."""
+        report = maintain.expire_snapshots(self._snapshot, older_than, dry_run)
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def check(self) -> CheckReport:
+        """Look for every inconsistency in the table; changes nothing."""
+        return health.check(self._snapshot)
+
+    def repair(self, dry_run: bool = False) -> RepairReport:
+        """Mend what `check` finds where it can be mended, and say what cannot."""
+        report = health.repair(self._snapshot.location, dry_run)
+        if not dry_run:
+            self.refresh()
+        return report
 
     def __repr__(self) -> str:
         fields = ", ".join(self.spec.spell(self._snapshot.head.schema)) or "nothing"

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Protocol
 
-from phalanx.errors import ConflictError, InvalidInput, PhalanxError, TableNotFound
+from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.spelling import quote
 from phalanx.storage import durable
+from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
@@ -38,6 +39,8 @@ from phalanx.transaction.view import Commits, Counts, View
 
 #: After how many transactions the manifest is compacted.
 _COMPACT_EVERY = 16
+#: A transaction that took longer looks whether its files are still there: vacuum grants twice that.
+_VERIFY_AFTER = GRACE_FLOOR / 2
 #: How long a transaction tries to win the swap before it gives up.
 PATIENCE_SECONDS = 120.0
 
@@ -222,6 +225,8 @@ class Transaction:
         removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
         rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
+        if time.time() - self._started > _VERIFY_AFTER.total_seconds():
+            self._verify()
         if self.durable:
             durable.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
             reach("commit.leaves-synced")
@@ -246,6 +251,20 @@ class Transaction:
                 reach("commit.leaf-anchored")
         leaves = self._view.current().leaves
         return Snapshot(ManifestVersion(self.location, version), head, leaves)
+
+    def _verify(self) -> None:
+        """What took long may have been taken for a leftover: see that it is still there."""
+        for leaf, version in self._view.changed_leaves():
+            folder = DatasetFolder(self.location, leaf.folder)
+            try:
+                gone = folder.missing(version)
+            except CorruptTable as error:
+                gone = [str(error)]
+            if gone:
+                raise ConflictError(
+                    f"the transaction {self.id} on {self.location.uri} took so long that a vacuum "
+                    f"has removed files it had written ({gone[0]}): nothing was changed, try again"
+                )
 
     def _rebase(self, newest: Snapshot) -> None:
         """Run the operations again on a newer snapshot."""

@@ -322,7 +322,7 @@ class View:
 
 
 def _row(work: _Work) -> LeafRow:
-    before = work.place.row
+    before, weak = work.place.row, work.version is None
     return LeafRow(
         index=-1 if before is None else before.index,
         object_id=work.place.leaf_id,
@@ -331,9 +331,10 @@ def _row(work: _Work) -> LeafRow:
         spec_id=work.place.spec.id,
         keys=work.place.keys,
         version_number=1 if before is None else before.version_number + 1,
-        row_count=work.row_count,
-        byte_count=work.byte_count,
-        fragment_count=work.fragment_count,
+        # What is on main may have changed by the time it is read: it is counted then.
+        row_count=None if weak else work.row_count,
+        byte_count=None if weak else work.byte_count,
+        fragment_count=None if weak else work.fragment_count,
     )
 
 

@@ -1,0 +1,609 @@
+"""Vacuum and the expiry of snapshots: what goes, what stays, and what a crash leaves behind."""
+
+import contextlib
+import datetime as dt
+import os
+import time
+
+import lance
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import ConflictError, CorruptTable, InvalidInput, TableNotFound
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
+from phalanx.table import health, maintain
+from phalanx.transaction import commit
+from phalanx.transaction.snapshot import Snapshot
+from tests.transaction import sabotage
+
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
+DAY = dt.timedelta(days=1)
+NOTHING = dt.timedelta(0)
+
+
+@pytest.fixture
+def table(root):
+    """Version 2 has the partitions a and b, version 3 a changed and b gone, 4 a new row."""
+    table = phalanx.create(root, SCHEMA, ["part"])
+    table.append([row(1), row(2), row(3, "b")])
+    table.overwrite([row(4)])
+    table.append([row(5)])
+    return table
+
+
+def row(id, part="a"):
+    return {"id": id, "part": part}
+
+
+def age(root, days, newer_than=None):
+    """Make every file older than it is, or those that are younger than some others."""
+    then = time.time() - days * 86_400
+    for path in files(root, absolute=True):
+        if newer_than is None or path not in newer_than:
+            os.utime(path, (then, then))
+
+
+def files(root, absolute=False):
+    found = {os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names}
+    return found if absolute else {os.path.relpath(path, root) for path in found}
+
+
+def vacuum(table, *arguments, **options):
+    report = maintain.vacuum(table._snapshot, *arguments, **options)
+    table.refresh()
+    return report
+
+
+def ids(table):
+    return sorted(table.scan().to_arrow()["id"].to_pylist())
+
+
+def versions(table):
+    """The versions that can be opened."""
+    found = []
+    for version in range(1, table.version + 1):
+        with contextlib.suppress(TableNotFound):
+            phalanx.open(table.uri, version=version)
+            found.append(version)
+    return found
+
+
+def leaf_of(table, part):
+    (found,) = [leaf for leaf in table.partitions().to_pylist() if leaf["part"] == part]
+    return found
+
+
+def rows_of(table, type):
+    found = ManifestVersion(Location(table.uri)).read(["object_id"], f"object_type = '{type}'")
+    return sorted(found["object_id"].to_pylist())
+
+
+class TestWhatGoes:
+    def test_nothing_that_is_young(self, table, root):
+        before = files(root)
+        report = vacuum(table)
+        assert (report.files, report.bytes, report.snapshots, report.rows) == (0, 0, (), 0)
+        assert files(root) >= before
+        assert versions(table) == [1, 2, 3, 4]
+
+    def test_old_snapshots_with_their_files(self, table, root):
+        age(root, 8)
+        size = sum(os.path.getsize(path) for path in files(root, absolute=True))
+        report = vacuum(table)
+        assert report.snapshots == (1, 2, 3)
+        assert versions(table) == [4, 5]
+        assert ids(table) == [4, 5]
+        assert table.snapshots()["version"].to_pylist() == [4, 5]
+        assert 0 < report.bytes < size
+        assert not set(report.paths) & files(root)
+        assert health.check(table._snapshot).problems == []
+
+    def test_a_version_that_is_gone_says_so(self, table, root):
+        age(root, 8)
+        vacuum(table)
+        with pytest.raises(TableNotFound, match=r"version 2 of the table .* removed by vacuum"):
+            phalanx.open(root, version=2)
+        with pytest.raises(TableNotFound, match="removed by vacuum"):
+            phalanx.open(root, version=dt.datetime(2020, 1, 1))
+        with pytest.raises(TableNotFound, match="removed by vacuum"):
+            table.rollback(2)
+
+    def test_a_leaf_that_no_snapshot_has(self, table, root):
+        gone = leaf_of(phalanx.open(root, version=2), "b")["uri"]
+        age(root, 8)
+        report = vacuum(table)
+        assert report.folders == (os.path.basename(gone),)
+        assert not os.path.exists(gone)
+
+    def test_what_a_failed_writer_left_behind(self, table, root):
+        known = files(root, absolute=True)
+        with (
+            sabotage.failing("commit.before-swap", "raise"),
+            pytest.raises(OSError, match="failpoint"),
+        ):
+            table.append([row(6), row(7, "new")])
+        left = {os.path.relpath(path, root) for path in files(root, absolute=True) - known}
+        age(root, 2, newer_than=known)
+        assert set(vacuum(table).paths) == set()
+        age(root, 8, newer_than=known)
+        report = vacuum(table)
+        assert set(report.paths) == left
+        assert len(report.folders) == 1
+        assert versions(table) == [1, 2, 3, 4]
+
+    def test_rows_of_the_manifest_that_nobody_needs(self, table, root):
+        table.append([row(6)])
+        age(root, 8)
+        assert len(rows_of(table, "table_version")) == 3
+        report = vacuum(table)
+        assert len(rows_of(table, "table_version")) == 1
+        assert len(rows_of(table, "transaction")) == 2
+        assert report.rows == 6
+        assert table.append([row(7)]).count() == 4
+
+    def test_old_versions_of_the_manifest(self, table, root):
+        age(root, 8)
+        before = ManifestVersion(Location(root)).version
+        report = vacuum(table)
+        assert report.manifest_versions == tuple(range(1, before))
+        assert ManifestVersion(Location(root)).versions() == [before, before + 1]
+
+    def test_half_written_files(self, table, root):
+        path = leaf_of(table, "a")["uri"] + "/data/0101.lance#1"
+        with open(path, "wb") as file:
+            file.write(b"half")
+        age(root, 8, newer_than=files(root, absolute=True) - {path})
+        assert vacuum(table).paths == (os.path.relpath(path, root),)
+
+    def test_indexes_of_versions_that_are_gone(self, table, root):
+        """An index that a detached version lists stays, one that none lists goes."""
+        leaf = leaf_of(table, "a")
+        handle = lance.dataset(leaf["uri"], version=leaf["version"])
+        handle.create_index_uncommitted("id", "BTREE", name="by_id")
+        kept = [path for path in files(root) if "_indices" in path and "dataset" in path]
+        assert kept
+        age(root, 8)
+        assert set(kept) <= set(vacuum(table).paths)
+
+
+class TestWhatStays:
+    def test_the_newest_however_old(self, table, root):
+        age(root, 1000)
+        vacuum(table)
+        assert ids(table) == [4, 5]
+
+    def test_what_was_the_newest_within_the_time(self, table, root):
+        """Who opened the table a minute ago may still read what has been replaced since."""
+        age(root, 8)
+        reader = phalanx.open(root)
+        table.overwrite([row(9)])
+        report = vacuum(table)
+        assert report.snapshots == (1, 2, 3)
+        assert ids(reader) == [4, 5]
+        assert ids(phalanx.open(root, version=4)) == [4, 5]
+
+    def test_what_a_tag_holds(self, table, root):
+        table.tag("kept", 2)
+        age(root, 8)
+        report = vacuum(table)
+        assert report.snapshots == (1, 3, 4)
+        assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3]
+        assert versions(table) == [2, 5, 6]
+        assert health.check(table._snapshot).problems == []
+
+    def test_until_the_tag_is_dropped(self, table, root):
+        table.tag("kept", 2)
+        age(root, 8)
+        vacuum(table)
+        table.drop_tag("kept")
+        age(root, 8)
+        vacuum(table)
+        assert 2 not in versions(table)
+        assert len(table.partitions()) == 1
+
+    def test_what_a_running_writer_owns(self, table, root):
+        """Its files are young, whatever happens to the snapshot it started from."""
+        age(root, 8)
+        with table.transaction() as tx:
+            tx.append([row(6), row(7, "new")])
+            vacuum(phalanx.open(root))
+        assert ids(phalanx.open(root)) == [4, 5, 6, 7]
+        assert health.check(table._snapshot).ok
+
+    def test_what_plain_lance_reads(self, table, root):
+        """Its newest version, and what its tags and branches hold."""
+        leaf = leaf_of(phalanx.open(root, version=2), "a")
+        lance.dataset(leaf["uri"], version=leaf["version"]).restore()
+        main = lance.dataset(leaf["uri"])
+        main.tags.create("mine", main.version)
+        main.create_branch("dev")
+        now = leaf_of(table, "a")
+        lance.dataset(now["uri"], version=now["version"]).restore()
+        age(root, 8)
+        vacuum(table)
+        tagged = lance.dataset(leaf["uri"], version="mine")
+        assert sorted(tagged.to_table()["id"].to_pylist()) == [1, 2]
+        branch = lance.dataset(leaf["uri"]).checkout_version(("dev", None))
+        assert branch.count_rows() == 2
+        assert lance.dataset(leaf["uri"]).count_rows() == 2
+        assert health.check(table._snapshot).problems == []
+
+    def test_main_is_trimmed_like_the_rest(self, table, root):
+        """What was published only for plain readers does not keep files forever."""
+        leaf = leaf_of(phalanx.open(root, version=2), "a")
+        lance.dataset(leaf["uri"], version=leaf["version"]).restore()
+        old = {path for path in files(leaf["uri"]) if path.startswith("data/")}
+        now = leaf_of(table, "a")
+        lance.dataset(now["uri"], version=now["version"]).restore()
+        age(root, 8)
+        vacuum(table)
+        assert len(lance.dataset(leaf["uri"]).versions()) == 1
+        assert lance.dataset(leaf["uri"]).count_rows() == 2
+        assert len(old - files(leaf["uri"])) == 1
+
+    def test_other_things_in_the_root(self, table, root):
+        (root / "notes").mkdir()
+        (root / "notes" / "todo.txt").write_text("keep me")
+        (root / "0123abcd_v1$x$other").mkdir()
+        (root / "0123abcd_v1$x$other" / "file").write_text("me too")
+        (root / "readme.txt").write_text("and me")
+        age(root, 1000)
+        vacuum(table, NOTHING, force=True)
+        assert (root / "notes" / "todo.txt").exists()
+        assert (root / "0123abcd_v1$x$other" / "file").exists()
+        assert (root / "readme.txt").exists()
+
+    def test_what_lies_behind_a_link(self, table, root, tmp_path):
+        """A folder that is a link leads out of the table: nothing in it is touched."""
+        elsewhere = tmp_path / "elsewhere"
+        gone = leaf_of(phalanx.open(root, version=2), "b")["uri"]
+        os.rename(gone, elsewhere)
+        os.symlink(elsewhere, gone)
+        used = leaf_of(table, "a")["uri"]
+        os.rename(used, tmp_path / "used")
+        os.symlink(tmp_path / "used", used)
+        before = files(elsewhere), files(tmp_path / "used")
+        age(elsewhere, 8)
+        age(tmp_path / "used", 8)
+        age(root, 8)
+        report = vacuum(table)
+        assert (files(elsewhere), files(tmp_path / "used") & before[1]) == before
+        assert "is a link" in report.notes[0]
+        assert ids(table) == [4, 5]
+
+    def test_a_leaf_that_is_damaged(self, table, root):
+        """Where it is not known what is needed, nothing goes."""
+        leaf = leaf_of(table, "a")
+        os.unlink(f"{leaf['uri']}/_versions/d{leaf['version']}.manifest")
+        before = files(leaf["uri"])
+        age(root, 8)
+        report = vacuum(table)
+        assert files(leaf["uri"]) == before
+        assert "run check()" in report.notes[0]
+
+
+class TestAge:
+    @pytest.mark.parametrize("older_than", [dt.timedelta(hours=23), NOTHING])
+    def test_less_than_a_day_must_be_forced(self, table, older_than):
+        with pytest.raises(InvalidInput, match="less than 24 hours"):
+            vacuum(table, older_than)
+        assert table.version == 4
+
+    @pytest.mark.parametrize("older_than", [-DAY, 7, "7 days"])
+    def test_what_is_no_age(self, table, older_than):
+        with pytest.raises(InvalidInput, match="older_than is a timedelta"):
+            vacuum(table, older_than, force=True)
+        with pytest.raises(InvalidInput, match="older_than is a timedelta"):
+            maintain.expire_snapshots(table._snapshot, older_than)
+
+    def test_it_can_be_chosen(self, table, root):
+        age(root, 3)
+        assert vacuum(table, 4 * DAY).files == 0
+        assert vacuum(table, 2 * DAY).snapshots == (1, 2, 3)
+
+    def test_force_takes_what_is_young(self, table, root):
+        report = vacuum(table, NOTHING, force=True)
+        assert report.snapshots == (1, 2, 3)
+        assert versions(table) == [4, 5]
+        assert ids(table) == [4, 5]
+        assert len(report.folders) == 1
+        assert table.append([row(6)]).count() == 3
+
+    def test_even_force_leaves_the_manifest_what_a_swap_may_start_from(self, table, root):
+        """Without the versions in between, Lance would accept the swap of a stale handle."""
+        stale = ManifestVersion(Location(root))
+        table.append([row(6)])
+        report = vacuum(table, NOTHING, force=True)
+        assert report.manifest_versions == ()
+        rows = Rows(table._snapshot.head.specs)
+        rows.add_head(stale.head())
+        with pytest.raises(SwapLost):
+            stale.swap(rows.to_table())
+        assert ids(table) == [4, 5, 6]
+
+    def test_that_danger_is_real(self, table, root):
+        """What Lance does once they are gone: two heads."""
+        stale = ManifestVersion(Location(root))
+        table.append([row(6)])
+        table.append([row(7)])
+        lance.dataset(root / "__manifest").cleanup_old_versions(
+            NOTHING, retain_versions=1, delete_unverified=True
+        )
+        rows = Rows(table._snapshot.head.specs)
+        rows.add_head(stale.head())
+        with contextlib.suppress(CorruptTable, OSError, SwapLost, ValueError):
+            stale.swap(rows.to_table())
+        kinds = {problem.kind for problem in health.check(Location(root)).damage}
+        assert kinds in (set(), {"head-twice"})
+
+
+class TestDryRun:
+    def test_it_says_exactly_what_would_go(self, table, root):
+        table.tag("kept", 2)
+        table.append([row(6, "c")])
+        table.delete("part = 'c'")
+        age(root, 8)
+        before = files(root)
+        said = vacuum(table, dry_run=True)
+        assert files(root) == before
+        assert table.version == 7
+        done = vacuum(table)
+        assert said.paths == done.paths
+        assert (said.bytes, said.rows) == (done.bytes, done.rows)
+        assert (said.snapshots, said.folders) == (done.snapshots, done.folders)
+        assert said.manifest_versions == done.manifest_versions
+        assert before - files(root) == set(done.paths)
+        assert str(said) == str(done).replace("removed", "would remove")
+
+    def test_of_an_expiry(self, table, root):
+        age(root, 8)
+        said = maintain.expire_snapshots(table._snapshot, 7 * DAY, dry_run=True)
+        assert versions(table) == [1, 2, 3, 4]
+        done = maintain.expire_snapshots(table._snapshot, 7 * DAY)
+        assert (said.snapshots, said.rows, said.oldest) == (done.snapshots, done.rows, done.oldest)
+        assert (
+            str(done) == "expired 3 snapshots and 5 rows of the manifest; the oldest version is 4"
+        )
+
+
+class TestExpire:
+    def test_snapshots_go_and_files_stay(self, table, root):
+        before = files(root)
+        report = maintain.expire_snapshots(table._snapshot, NOTHING)
+        assert report.snapshots == (1, 2, 3)
+        assert files(root) >= before
+        assert versions(table.refresh()) == [4, 5]
+        assert ids(table) == [4, 5]
+
+    def test_files_are_kept_for_who_still_reads_them(self, table, root):
+        """A snapshot that was given up a moment ago is still read by who had opened it."""
+        age(root, 30)
+        reader = phalanx.open(root)
+        table.overwrite([row(9)])
+        maintain.expire_snapshots(table._snapshot, NOTHING)
+        vacuum(table)
+        assert ids(reader) == [4, 5]
+        with pytest.raises(TableNotFound):
+            phalanx.open(root, version=4)
+
+    def test_nothing_to_expire_writes_nothing(self, table):
+        maintain.expire_snapshots(table._snapshot, DAY)
+        assert table.refresh().version == 4
+
+    def test_tags_are_kept(self, table, root):
+        table.tag("kept", 2)
+        maintain.expire_snapshots(table._snapshot, NOTHING)
+        assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
+        assert versions(table.refresh()) == [2, 5, 6]
+
+    def test_the_first_that_is_open_never_goes_back(self, table, root):
+        maintain.expire_snapshots(table._snapshot, NOTHING)
+        maintain.expire_snapshots(table._snapshot, 100 * DAY)
+        assert versions(table.refresh()) == [4, 5]
+
+    def test_time_travel_into_what_is_left(self, table, root):
+        maintain.expire_snapshots(table._snapshot, NOTHING)
+        now = dt.datetime.now(dt.UTC)
+        assert phalanx.open(root, version=now).version == 5
+
+
+class TestOthersMeanwhile:
+    def test_a_commit_in_between(self, table, root, monkeypatch):
+        """The expiry is worked out on one snapshot and lands on another."""
+        real = maintain._versions_without
+
+        def with_a_commit(*arguments):
+            if phalanx.open(root).version == 4:
+                phalanx.open(root).append([row(6, "c")])
+            return real(*arguments)
+
+        monkeypatch.setattr(maintain, "_versions_without", with_a_commit)
+        age(root, 8)
+        report = vacuum(table)
+        assert report.snapshots == (1, 2, 3)
+        assert versions(table) == [4, 5, 6]
+        assert ids(table) == [4, 5, 6]
+        assert health.check(table._snapshot).problems == []
+
+    def test_a_tag_in_between(self, table, root, monkeypatch):
+        real = maintain._versions_without
+
+        def with_a_tag(*arguments):
+            if not phalanx.open(root).tags():
+                phalanx.open(root).tag("late", 2)
+            return real(*arguments)
+
+        monkeypatch.setattr(maintain, "_versions_without", with_a_tag)
+        age(root, 8)
+        assert vacuum(table).snapshots == (1, 3)
+        assert ids(phalanx.open(root, version="late")) == [1, 2, 3]
+
+    def test_a_swap_that_is_lost(self, table, root, monkeypatch):
+        real, lost = ManifestVersion.swap, []
+
+        def lose_once(self, *arguments):
+            if not lost:
+                lost.append(True)
+                raise SwapLost
+            return real(self, *arguments)
+
+        monkeypatch.setattr(ManifestVersion, "swap", lose_once)
+        age(root, 8)
+        assert vacuum(table).snapshots == (1, 2, 3)
+
+    def test_a_leaf_that_went_and_came_back(self, table, root, monkeypatch):
+        """Its timeline starts again with the numbers of rows that were to go."""
+        real = maintain._versions_without
+
+        def with_a_return(*arguments):
+            found = real(*arguments)
+            other = phalanx.open(root)
+            if other.version == 4:
+                other.overwrite([row(8, "c")])
+                other.overwrite([row(9)])
+            return found
+
+        monkeypatch.setattr(maintain, "_versions_without", with_a_return)
+        age(root, 8)
+        vacuum(table)
+        assert ids(table) == [9]
+        assert health.check(table._snapshot).problems == []
+
+    def test_a_late_commit_of_old_files(self, table, root, monkeypatch):
+        """A writer that took longer than the grace commits while its files are looked at."""
+        with table.transaction() as tx:
+            tx.append([row(6)])
+            tx._transaction.view.settle()
+            age(root, 8)
+            real = maintain._Sweep._remove
+
+            def with_a_commit(self, *arguments):
+                if tx._open:
+                    tx.commit()
+                real(self, *arguments)
+
+            monkeypatch.setattr(maintain._Sweep, "_remove", with_a_commit)
+            vacuum(phalanx.open(root))
+        assert ids(phalanx.open(root)) == [4, 5, 6]
+
+    def test_a_leaf_that_comes_back_into_its_old_folder(self, table, root, monkeypatch):
+        age(root, 8)
+        real = maintain._Sweep._is_abandoned
+
+        def with_a_return(self, folder):
+            found = real(self, folder)
+            if phalanx.open(root).version == 5:
+                phalanx.open(root).append([row(6, "b")])
+            return found
+
+        monkeypatch.setattr(maintain._Sweep, "_is_abandoned", with_a_return)
+        assert vacuum(table).folders == ()
+        assert ids(table) == [4, 5, 6]
+
+    def test_a_commit_that_took_too_long_looks_for_its_files(self, table, root, monkeypatch):
+        monkeypatch.setattr(commit, "_VERIFY_AFTER", NOTHING)
+        assert table.append([row(6)]).count() == 3
+        with pytest.raises(ConflictError, match="a vacuum has removed files"):
+            with table.transaction() as tx:
+                tx.append([row(7)])
+                age(root, 8)
+                vacuum(phalanx.open(root))
+        assert ids(phalanx.open(root)) == [4, 5, 6]
+
+
+class TestWeak:
+    @pytest.fixture
+    def weak(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"], transactions="weak")
+        table.append([row(1), row(2), row(3, "b")])
+        table.overwrite([row(4)])
+        return table
+
+    def test_what_is_on_main_stays(self, weak, root):
+        age(root, 8)
+        report = vacuum(weak)
+        assert report.snapshots == (1, 2)
+        assert report.bytes > 0
+        assert ids(weak) == [4]
+        assert ids(weak.append([row(5, "b")])) == [4, 5]
+        assert health.check(weak._snapshot).problems == []
+
+    def test_a_table_that_became_strong(self, weak, root):
+        weak.make_strong()
+        weak.append([row(5)])
+        age(root, 8)
+        vacuum(weak)
+        assert ids(weak) == [4, 5]
+        assert health.check(weak._snapshot).problems == []
+
+
+class TestCrashes:
+    """Wherever it breaks off: nothing is missing, and the next one finishes the work."""
+
+    STEPS = (
+        "vacuum.rows-expired",
+        "vacuum.files-listed",
+        "vacuum.file-deleted",
+        "vacuum.folder-deleted",
+        "vacuum.manifest-trimmed",
+    )
+
+    @pytest.mark.parametrize("step", STEPS)
+    def test_every_step(self, table, root, step):
+        table.tag("kept", 2)
+        age(root, 8)
+        with sabotage.failing(step, "raise"), pytest.raises(OSError, match=step):
+            vacuum(table)
+        self.check_whole(root)
+        age(root, 8)
+        vacuum(phalanx.open(root))
+        self.check_whole(root)
+        assert health.check(Location(root)).problems == []
+
+    def test_every_file(self, table, root):
+        table.tag("kept", 2)
+        visit, done = 1, False
+        while not done:
+            age(root, 8)
+            with sabotage.failing("vacuum.file-deleted", "raise", visit):
+                try:
+                    vacuum(phalanx.open(root))
+                    done = True
+                except OSError:
+                    visit = 1
+            self.check_whole(root)
+        assert health.check(Location(root)).problems == []
+
+    def check_whole(self, root):
+        assert ids(phalanx.open(root)) == [4, 5]
+        assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
+        found = health.check(Location(root))
+        assert found.ok, str(found)
+
+
+class TestAnchor:
+    def test_vacuum_publishes_the_leaves_on_main(self, table, root):
+        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 0
+        vacuum(table)
+        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 2
+
+    def test_unless_it_is_not_wanted(self, table, root):
+        table.set_properties({"anchor": "never"})
+        vacuum(table)
+        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 0
+
+
+def test_another_clients_table_is_left_alone(root):
+    lance.write_dataset(pa.table({"a": [1]}), root / "__manifest")
+    with pytest.raises(TableNotFound):
+        maintain.vacuum(Snapshot.latest(Location(root)))
+
+
+def test_a_report_for_people(table, root):
+    age(root, 8)
+    report = vacuum(table, dry_run=True)
+    assert str(report).startswith(f"would remove {report.files} files (")
+    assert "1 folder among them; 3 snapshots" in str(report)
