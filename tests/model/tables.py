@@ -275,15 +275,15 @@ def cases(draw: st.DrawFn, filters: int) -> tuple[Table, list[Condition]]:
 
 def random_table(pick: Pick) -> Table:
     everything = list(KINDS)
-    names = sorted({pick.one(everything) for _ in range(pick.number(1, 3))})
+    names = sorted({pick.one(everything) for _ in range(pick.one([1, 1, 2, 3]))})
     kinds = {name: KINDS[name] for name in names}
     if pick.rarely(3):
         kinds |= {name: KINDS[kind] for name, kind in NESTED.items()}
     nullable = {name: "." in name or pick.one([False, True]) for name in kinds}
-    count = pick.number(1, 10)
+    count = pick.number(1, 12)
     stored = {
         name: [
-            None if nullable[name] and pick.rarely(4) else pick.one(kind.stored)
+            None if nullable[name] and pick.rarely(6) else pick.one(kind.stored)
             for _ in range(count)
         ]
         for name, kind in kinds.items()
@@ -313,7 +313,7 @@ def random_table(pick: Pick) -> Table:
 def random_spec(pick: Pick, schema: TableSchema, kinds: dict[str, Kind]) -> PartitionSpec:
     names = list(kinds)
     entries: list[Any] = []
-    for i in range(pick.number(0, 3)):
+    for i in range(pick.one([1, 1, 1, 2, 3, 0])):
         name = pick.one(names)
         kind = kinds[name]
         if pick.rarely(8):
@@ -338,7 +338,7 @@ OPERATORS = ["=", "=", "<", "<=", ">", ">=", "<>", "!=", "==", "<=>"]
 
 
 def condition(pick: Pick, table: Table, depth: int = 3) -> Condition:
-    form = pick.one(["simple", "simple", "and", "or", "not", "is"]) if depth else "simple"
+    form = pick.one(["simple"] * 4 + ["and", "or", "not", "is"]) if depth else "simple"
     if form == "simple":
         return simple(pick, table)
     if form == "not":
@@ -379,13 +379,15 @@ def simple(pick: Pick, table: Table) -> Condition:
 
 
 def random_term(pick: Pick, table: Table) -> Term:
-    """A column, or a function of one."""
-    name = pick.one(list(table.kinds))
+    """A column, rather one that the table is cut by, or a function of one."""
+    sources = {id for field in table.spec.fields for id in field.source_ids}
+    cut = [".".join(table.schema.columns[id].path) for id in sorted(sources)]
+    name = pick.one(cut if cut and not pick.rarely(4) else list(table.kinds))
     kind, column = table.kinds[name], table.term(name)
     functions = oracle.functions_of(
         column, pa.types.is_integer(kind.type), kind.small, not pa.types.is_date(kind.type)
     )
-    return pick.one(functions) if functions and pick.rarely(2) else column
+    return pick.one(functions) if functions and pick.rarely(3) else column
 
 
 def constant(pick: Pick, term: Term, values: list[Any]) -> Constant:

@@ -91,6 +91,10 @@ def _measure(column: pa.ChunkedArray, type: pa.DataType) -> ColumnStatistics:
         return ColumnStatistics(nulls)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_duration(column.type):
+        return ColumnStatistics(nulls)
+    if pa.types.is_float16(column.type):  # Arrow has no minimum of these
+        column = column.cast(pa.float32())
     has_nan = False
     if isinstance(domain, FloatDomain):
         has_nan = bool(pc.any(pc.is_nan(column)).as_py())

@@ -345,7 +345,13 @@ class ManifestVersion:
         Returns the new version. Raises SwapLost where somebody has; nothing is written then.
         """
         # The merge moves the handle it runs on: a handle of its own keeps this one pinned.
-        target = self.location.open(self.location.manifest, self.version)
+        try:
+            target = self.location.open(self.location.manifest, self.version)
+        except (ValueError, OSError) as error:
+            if not _is_missing(error):
+                raise
+            # Without the versions since then, Lance could not tell what has happened.
+            raise SwapLost(f"version {self.version} of the manifest is gone") from None
         names = set(target.schema.names)
         missing = [name for name in rows.schema.names if name not in names]
         if missing:
@@ -363,7 +369,7 @@ class ManifestVersion:
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:
-            text = str(error)
+            text = str(error).replace(self.location.uri.strip("/"), "")
             if "Too many concurrent writers" in text or "conflict" in text.lower():
                 raise SwapLost(text) from None
             raise
@@ -400,4 +406,11 @@ def _unreadable(location: Location, error: Exception) -> PhalanxError:
         return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
     if "No object store provider" in str(error):
         return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
+    text = str(error).lower()
+    if any(sign in text for sign in _UNREACHABLE):
+        return PhalanxError(f"cannot reach {location.uri}: {location.reason(error)}")
     return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")
+
+
+#: How errors read that say nothing of the manifest itself.
+_UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")

@@ -29,6 +29,7 @@ from phalanx.storage.manifest import (
     ManifestVersion,
     Rows,
     SwapLost,
+    publish,
     transaction_row,
 )
 from phalanx.transaction import lock
@@ -197,7 +198,9 @@ class Transaction:
                     # The reply was lost, not necessarily the commit.
                     if not self.landed():
                         raise
-                return Snapshot.latest(self.location)
+                done = Snapshot.latest(self.location)
+                _complete(done.manifest, done.head)
+                return done
             lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
 
@@ -239,9 +242,11 @@ class Transaction:
         except OSError:
             # The reply was lost, not necessarily the commit.
             latest = Snapshot.latest(self.location)
-            if self.landed(latest):
-                return latest
-            raise
+            if not self.landed(latest):
+                raise
+            if self.durable:
+                durable.sync([self.location.manifest], self._started)
+            return latest
         if self.durable:
             durable.sync([self.location.manifest], self._started)
             reach("commit.manifest-synced")
@@ -249,8 +254,9 @@ class Transaction:
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")
-        leaves = self._view.current().leaves
-        return Snapshot(ManifestVersion(self.location, version), head, leaves)
+        manifest = ManifestVersion(self.location, version)
+        _complete(manifest, head)
+        return Snapshot(manifest, head, self._view.current().leaves)
 
     def _verify(self) -> None:
         """What took long may have been taken for a leftover: see that it is still there."""
@@ -327,6 +333,13 @@ class Transaction:
             "rows_removed": str(counts.removed),
             "leaves": str(len(counts.leaves)),
         }
+
+
+def _complete(manifest: ManifestVersion, head: Head) -> None:
+    """Do what the table's creator has not lived to do: set the guard, tell other clients."""
+    if manifest.table_id is None:
+        with contextlib.suppress(OSError, ValueError):
+            publish(manifest.dataset, head)
 
 
 def _taken_over(newest: Snapshot) -> dict[str, int]:

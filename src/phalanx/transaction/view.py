@@ -173,7 +173,7 @@ class View:
         version: int | None = None,
     ) -> None:
         """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
-        place = place_of(self.current().leaves, row)
+        place = place_of(self.base.leaves, row)
         work = self._work(self._as_of_base(place))
         if self.is_weak:
             work.version = version
@@ -193,7 +193,7 @@ class View:
 
         In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
         """
-        place = self._as_of_base(place_of(self.current().leaves, row))
+        place = self._as_of_base(place_of(self.base.leaves, row))
         work = self._work(place)
         if self.is_weak:
             leaf = Leaf(self.base.location, place.folder)
