@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet
+from phalanx.model.sets import (
+    ALL_VALUES,
+    EMPTY,
+    FULL,
+    NULL_ONLY,
+    ValueSet,
+    intersection,
+    union,
+)
 
 UNIVERSE = range(-3, 12)
 
@@ -23,6 +31,12 @@ def members(values: ValueSet) -> set[int | None]:
 def test_and_or(a, b):
     assert members(a & b) == members(a) & members(b)
     assert members(a | b) == members(a) | members(b)
+
+
+@given(st.lists(value_sets, min_size=1, max_size=4))
+def test_many_at_once(sets):
+    assert members(union(sets)) == set.union(*map(members, sets))
+    assert members(intersection(sets)) == set.intersection(*map(members, sets))
 
 
 @given(value_sets, st.booleans())

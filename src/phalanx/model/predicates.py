@@ -14,8 +14,8 @@ Two layers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import pyarrow as pa
@@ -28,7 +28,15 @@ from phalanx.model.domains import (
     TextDomain,
     domain_of,
 )
-from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet
+from phalanx.model.sets import (
+    ALL_VALUES,
+    EMPTY,
+    FULL,
+    NULL_ONLY,
+    ValueSet,
+    intersection,
+    union,
+)
 
 
 @dataclass(frozen=True)
@@ -128,12 +136,12 @@ def columns_of(node: Term | Predicate) -> Iterator[Column]:
 
 def conjoin(children: Iterable[Predicate]) -> Predicate:
     """AND, flattened, with restrictions on the same term intersected."""
-    return _combine(children, And, NOTHING, EVERYTHING, lambda a, b: a & b)
+    return _combine(children, And, NOTHING, EVERYTHING, intersection)
 
 
 def disjoin(children: Iterable[Predicate]) -> Predicate:
     """OR, flattened, with restrictions on the same term united."""
-    return _combine(children, Or, EVERYTHING, NOTHING, lambda a, b: a | b)
+    return _combine(children, Or, EVERYTHING, NOTHING, union)
 
 
 def _combine(
@@ -141,27 +149,24 @@ def _combine(
     node: type[And] | type[Or],
     absorbing: Constant,
     neutral: Constant,
-    merge: Callable[[ValueSet, ValueSet], ValueSet],
+    merge: Callable[[Sequence[ValueSet]], ValueSet],
 ) -> Predicate:
     flat: list[Predicate] = []
     for child in children:
         flat.extend(child.children if isinstance(child, node) else [child])
-    merged: dict[Any, Predicate] = {}
+    grouped: dict[Term | Predicate, list[Predicate]] = {}
     for child in flat:
-        if isinstance(child, Restrict):
-            seen = merged.get(child.term)
-            if isinstance(seen, Restrict):
-                merged[child.term] = replace(seen, values=merge(seen.values, child.values))
-            else:
-                merged[child.term] = child
-        elif child == absorbing:
+        if child == absorbing:
             return absorbing
-        elif child != neutral:
-            merged[child] = child
-    kept = [
-        restrict(child.term, child.type, child.values) if isinstance(child, Restrict) else child
-        for child in merged.values()
-    ]
+        if child != neutral:
+            key = child.term if isinstance(child, Restrict) else child
+            grouped.setdefault(key, []).append(child)
+    kept = []
+    for child, *others in grouped.values():
+        if isinstance(child, Restrict):
+            sets = [same.values for same in (child, *others) if isinstance(same, Restrict)]
+            child = restrict(child.term, child.type, merge(sets) if others else child.values)
+        kept.append(child)
     if absorbing in kept:
         return absorbing
     kept = [child for child in kept if child != neutral]

@@ -461,7 +461,9 @@ def _implied(node: Predicate) -> tuple[Column | None, ValueSet]:
     """A column and the values it has in every row that a predicate wants."""
     match node:
         case Restrict(
-            term=Call(function="like", args=(Column() as column, Literal(value=pattern))),
+            term=Call(
+                function="like", args=(Column() as column, Literal(kind="string", value=pattern))
+            ),
             values=values,
         ) if values == BooleanDomain().point(1):
             domain = domain_of(column.type)

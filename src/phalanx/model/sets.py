@@ -10,7 +10,7 @@ pushed down to the comparisons: `x <> 5` is all keys but 5, without NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,17 @@ EMPTY = ValueSet()
 NULL_ONLY = ValueSet((), True)
 ALL_VALUES = ValueSet(((None, None),), False)
 FULL = ValueSet(((None, None),), True)
+
+
+def union(sets: Sequence[ValueSet]) -> ValueSet:
+    """What lies in any of many sets, sorted once."""
+    return ValueSet.of((i for s in sets for i in s.intervals), any(s.null for s in sets))
+
+
+def intersection(sets: Sequence[ValueSet]) -> ValueSet:
+    """What lies in all of many sets: outside of every gap."""
+    gaps = ValueSet.of(gap for s in sets for gap in s.gaps())
+    return gaps.complement(null=all(s.null for s in sets))
 
 
 def _max_low(a: Bound, b: Bound) -> Bound:

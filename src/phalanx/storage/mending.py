@@ -49,7 +49,7 @@ def read_rows(manifest: ManifestVersion, statistics: bool = False) -> list[RawRo
     names = [n for n in manifest.dataset.schema.names if statistics or n != STATISTICS]
     try:
         table = manifest.dataset.scanner(columns=names, with_row_id=True).to_table()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         reason = manifest.location.reason(error)
         raise CorruptTable(
             f"version {manifest.version} of the manifest of {manifest.location.uri} cannot be "

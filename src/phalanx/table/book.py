@@ -170,7 +170,7 @@ def _remembered_head(manifest: ManifestVersion) -> Head | None:
 def earlier_books(manifest: ManifestVersion) -> Iterator[Book]:
     """Earlier versions of the manifest that are whole, newest first."""
     for version in reversed([v for v in manifest.versions() if v < manifest.version]):
-        with contextlib.suppress(PhalanxError, OSError):
+        with contextlib.suppress(PhalanxError, OSError, ValueError):
             earlier = ManifestVersion(manifest.location, version)
             found = [row for row in head_rows(earlier) if "sequence" in row.columns]
             head = head_of_row(found[0]) if len(found) == 1 else None

@@ -222,7 +222,7 @@ class _Check:
                 if head is None:
                     continue  # damaged, and mended since: nobody can open it
                 wanted.add(earlier)
-            except (PhalanxError, OSError) as error:
+            except (PhalanxError, OSError, ValueError) as error:
                 where = f"{MANIFEST} version {version}"
                 self._add("snapshot-unreadable", str(error).split("\n")[0], where)
                 continue

@@ -200,7 +200,7 @@ class LeafVersions:
     def add(self, manifest: ManifestVersion) -> None:
         try:
             found = manifest.read(self._SCHEMA.names, f"object_type = '{TABLE}'")
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise CorruptTable(
                 f"version {manifest.version} of the manifest of {manifest.location.uri} cannot be "
                 f"read, run check(): {manifest.location.reason(error)}"
@@ -262,7 +262,9 @@ class Retention:
             first = min((v for v in versions if _is_after(superseded, v, cutoff)), default=first)
         oldest, first_open = head.oldest, manifest.version
         for version in (v for v in versions if v >= first):
-            sequence = sequence_of(ManifestVersion(newest.location, version))
+            sequence = None
+            with contextlib.suppress(OSError, ValueError):  # unreadable, as will be told
+                sequence = sequence_of(ManifestVersion(newest.location, version))
             if sequence is not None and sequence >= head.oldest:
                 oldest, first_open = sequence, version
                 break

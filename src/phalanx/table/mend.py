@@ -473,9 +473,9 @@ class Plan:
                     self._fix("guard-missing", "the guard is set again", key)
             elif have.get(key) != value:
                 self._fix("copy-differs", "the table's metadata is written anew", key)
-        if transaction_row(self._head.transaction_id) not in self._rows:
-            what = "a row of the repair takes its place"
-            self._fix("transaction-missing", what, transaction_row(self._head.transaction_id))
+        last = transaction_row(self._head.transaction_id)
+        if self._book.head_row is not None and last not in self._rows:
+            self._fix("transaction-missing", "the row of the repair takes its place", last)
         indexed = mending.missing_indexes(self._book.manifest)
         lost = [column.name for column in self._columns]
         for name in sorted({*indexed, *(n for n in lost if n in INDEXED)}):

@@ -169,6 +169,8 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
     if batch.schema.equals(schema, check_metadata=True):
         return batch
+    if batch.schema.names == schema.names and batch.schema.types == schema.types:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     return pa.RecordBatch.from_arrays(
         [batch.column(field.name).cast(field.type) for field in schema], schema=schema
     )
