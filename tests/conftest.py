@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 
 
@@ -13,3 +15,32 @@ def own_cache(tmp_path_factory):
 def root(tmp_path):
     """Where a test makes its table."""
     return tmp_path / "table"
+
+
+@pytest.fixture(scope="session")
+def s3_options():
+    """An object store on this machine, as storage options. It has a bucket `lake`."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = {
+        "access_key_id": "AKIAEXAMPLE",
+        "secret_access_key": "hush-hush-do-not-tell",
+        "region": "us-east-1",
+        "endpoint": f"http://{host}:{port}",
+        "allow_http": "true",
+    }
+    store = boto3.client(
+        "s3",
+        endpoint_url=options["endpoint"],
+        region_name=options["region"],
+        aws_access_key_id=options["access_key_id"],
+        aws_secret_access_key=options["secret_access_key"],
+    )
+    store.create_bucket(Bucket="lake")
+    yield options
+    server.stop()

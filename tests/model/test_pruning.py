@@ -2,6 +2,7 @@
 
 import datetime as dt
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -306,6 +307,24 @@ def test_masks_do_not_change_the_columns():
     for where in ("a = 1 OR s = 'y'", "NOT (a = 1 AND s <> 'x')", "a IS NULL AND upper(s) = 'Y'"):
         prune(bind(parse(where), SCHEMA.column), spec, SCHEMA, columns, 2)
     assert all((columns[name].codes == codes).all() for name, codes in before.items())
+
+
+def test_dictionary_columns():
+    """A column of dictionary type is cut, compared and shown like one of the values' type."""
+    types = {
+        "price": pa.dictionary(pa.int32(), pa.decimal128(9, 2)),
+        "day": pa.dictionary(pa.int32(), pa.date32()),
+    }
+    schema = TableSchema.assign(pa.schema(types))
+    spec = build_spec(1, ["truncate(10, price)", "day"], schema)
+    leaves = [(Decimal("0.00"), dt.date(2025, 12, 10)), (Decimal("10.00"), dt.date(2025, 12, 11))]
+    assert left_over("price >= 15", spec, schema, leaves) == {leaves[1]: "price >= 15.00"}
+    assert left_over("price < 10", spec, schema, leaves) == {leaves[0]: None}
+    assert left_over("day = '2025-12-11'", spec, schema, leaves) == {leaves[1]: None}
+    unpartitioned = build_spec(2, [], schema)
+    assert left_over("day = '2025-12-11'", unpartitioned, schema, [()]) == {
+        (): "day = DATE '2025-12-11'"
+    }
 
 
 def test_read_only_codes():

@@ -18,7 +18,7 @@ from phalanx.model.pruning import PartitionColumn, column_of, prune
 from phalanx.model.spelling import quote, sql_literal, value_text
 from tests.model.tables import Table, cases
 
-EXAMPLES = int(os.environ.get("PHALANX_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("PHALANX_EXAMPLES", "500"))
 FILTERS = 8
 COMMON = settings(
     max_examples=EXAMPLES,

@@ -42,6 +42,7 @@ def made(tmp_path_factory):
     """Tables to be copied: a copy is made faster than a table."""
     folder = tmp_path_factory.mktemp("made")
     make(folder / "strong").tag("kept", 2)
+    make(folder / "plain")
     make(folder / "weak", "weak")
     return folder
 
@@ -527,7 +528,7 @@ class TestSchemas:
 class TestAnotherClient:
     """A client that does not know our columns rewrites the manifest without them."""
 
-    @pytest.fixture(params=["strong", "weak"])
+    @pytest.fixture(params=["plain", "weak"])
     def table(self, request, root, made):
         shutil.copytree(made / request.param, root)
         return phalanx.open(root)

@@ -51,6 +51,14 @@ ASSIGNMENTS = st.one_of(
 )
 
 
+#: How tables are partitioned, and which partition a row is in.
+PLACES = {
+    ("part",): lambda row: row[1],
+    ("part", "truncate(3, id)"): lambda row: (row[1], row[0] // 3),
+    (): lambda row: None,
+}
+
+
 def arrow(rows):
     return pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in rows], SCHEMA)
 
@@ -66,7 +74,7 @@ class Append:
     def do(self, target, **options):
         target.append(arrow(self.rows), **options)
 
-    def expect(self, rows):
+    def expect(self, rows, place):
         return rows + self.rows, None
 
 
@@ -77,7 +85,7 @@ class Delete:
     def do(self, target, **options):
         return target.delete(self.where, **options)
 
-    def expect(self, rows):
+    def expect(self, rows, place):
         left = [row for row in rows if not self.matches(row)]
         return left, len(rows) - len(left)
 
@@ -90,7 +98,7 @@ class Update:
     def do(self, target, **options):
         return target.update(self.values, self.where, **options)
 
-    def expect(self, rows):
+    def expect(self, rows, place):
         found = [self.set(row) if self.matches(row) else row for row in rows]
         return found, sum(map(self.matches, rows))
 
@@ -110,7 +118,7 @@ class Merge:
         )
         return counts.inserted, counts.updated, counts.deleted
 
-    def expect(self, rows):
+    def expect(self, rows, place):
         keys, have = {row[0] for row in self.source}, {row[0] for row in rows}
         hits = [row for row in rows if row[0] in keys]
         left = rows if self.matched == "ignore" else [row for row in rows if row[0] not in keys]
@@ -131,11 +139,11 @@ class Overwrite:
         else:
             target.overwrite(arrow(self.rows), self.mode, **options)
 
-    def expect(self, rows):
-        parts = {row[1] for row in self.rows}
+    def expect(self, rows, place):
+        places = {place(row) for row in self.rows}
         stays = {
             "table": lambda row: False,
-            "partitions": lambda row: row[1] not in parts,
+            "partitions": lambda row: place(row) not in places,
             "where": lambda row: not self.matches(row),
         }[self.mode]
         return [row for row in rows if stays(row)] + self.rows, None
@@ -171,9 +179,10 @@ class WeakMachine(RuleBasedStateMachine):
         #: The rows at every version, the oldest that can be opened, tags, and ids in use.
         self.at, self.oldest, self.tags, self.ids = {1: []}, 1, {}, {}
 
-    @initialize(partition_by=st.sampled_from([["part"], ["part", "bucket(2, id)"], []]))
-    def create(self, partition_by):
-        phalanx.create(self.uri, SCHEMA, partition_by, transactions=self.mode)
+    @initialize(fields=st.sampled_from(list(PLACES)))
+    def create(self, fields):
+        self.place = PLACES[fields]
+        phalanx.create(self.uri, SCHEMA, list(fields), transactions=self.mode)
         self.tables = [phalanx.open(self.uri) for _ in range(3)]
 
     def teardown(self):
@@ -200,7 +209,7 @@ class WeakMachine(RuleBasedStateMachine):
     @rule(number=HANDLES, change=CHANGES)
     def change(self, number, change):
         table = self.handle(number)
-        rows, answer = change.expect(self.rows)
+        rows, answer = change.expect(self.rows, self.place)
         assert change.do(table) == answer
         self.landed(table, rows)
 
@@ -211,7 +220,7 @@ class WeakMachine(RuleBasedStateMachine):
             change.do(table, transaction_id=id)
             assert table.version == max(self.at)
             return
-        rows, answer = change.expect(self.rows)
+        rows, answer = change.expect(self.rows, self.place)
         assert change.do(table, transaction_id=id) == answer
         self.landed(table, rows)
         self.ids[id] = table.version
@@ -224,7 +233,7 @@ class WeakMachine(RuleBasedStateMachine):
         try:
             with table.transaction() as tx:
                 for change in changes:
-                    rows, answer = change.expect(rows)
+                    rows, answer = change.expect(rows, self.place)
                     assert change.do(tx) == answer
                     if look:
                         assert found_in(tx) == order(rows)
@@ -234,7 +243,7 @@ class WeakMachine(RuleBasedStateMachine):
             return
         rows = self.rows
         for change in changes:
-            rows, _ = change.expect(rows)
+            rows, _ = change.expect(rows, self.place)
         self.landed(table, rows)
 
     @rule(number=HANDLES, change=CHANGES)

@@ -2,12 +2,15 @@
 
 import contextlib
 import datetime as dt
+import logging
 import os
 import time
+from urllib.request import Request, urlopen
 
 import lance
 import pyarrow as pa
 import pytest
+from moto.server import ThreadedMotoServer
 
 import phalanx
 from phalanx import ConflictError, InvalidInput, TableNotFound
@@ -605,6 +608,41 @@ class TestAnchor:
         table.set_properties({"anchor": "never"})
         vacuum(table)
         assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 0
+
+
+class TestObjectStore:
+    @pytest.fixture
+    def options(self):
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        server.start()
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        urlopen(Request(f"{endpoint}/lake", method="PUT")).close()
+        options = {"access_key_id": "x", "secret_access_key": "y", "region": "us-east-1"}
+        yield {**options, "endpoint": endpoint, "allow_http": "true"}
+        server.stop()
+
+    def test_it_goes_by_the_same_rules(self, options):
+        uri = "s3://lake/db/t"
+        table = phalanx.create(uri, SCHEMA, ["part"], storage_options=options)
+        table.append([row(1), row(2), row(3, "b"), row(4, "c")])
+        table.tag("kept", 2)
+        table.overwrite([row(5), row(6, "d")])
+        table.overwrite([row(7)])
+        assert vacuum(table, 2 * DAY).files == 0
+        said = vacuum(table, NOTHING, dry_run=True, force=True)
+        done = vacuum(table, NOTHING, force=True)
+        assert done.paths == said.paths
+        assert done.snapshots == said.snapshots == (1, 3, 4)
+        assert len(done.folders) == 1
+        assert ids(phalanx.open(uri, storage_options=options)) == [7]
+        kept = phalanx.open(uri, version="kept", storage_options=options)
+        assert ids(kept) == [1, 2, 3, 4]
+        found = health.check(Location(uri, options))
+        assert found.problems == [], str(found)
+        assert health.repair(Location(uri, options)).mended == []
+        assert table.append([row(8, "d")]).count() == 2
 
 
 def test_another_clients_table_is_left_alone(root):

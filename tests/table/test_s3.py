@@ -1,13 +1,11 @@
 """Tables in an object store: here one on this machine."""
 
-import logging
 import traceback
 
 import boto3
 import lance
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 
 import phalanx
 
@@ -16,33 +14,20 @@ SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 
 
 @pytest.fixture(scope="module")
-def options():
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield {
-        "access_key_id": "AKIAEXAMPLE",
-        "secret_access_key": SECRET,
-        "region": "us-east-1",
-        "endpoint": f"http://{host}:{port}",
-        "allow_http": "true",
-    }
-    server.stop()
+def options(s3_options):
+    return s3_options
 
 
 @pytest.fixture(scope="module")
 def store(options):
     """A plain client of the same store."""
-    store = boto3.client(
+    return boto3.client(
         "s3",
         endpoint_url=options["endpoint"],
         region_name=options["region"],
         aws_access_key_id=options["access_key_id"],
         aws_secret_access_key=SECRET,
     )
-    store.create_bucket(Bucket="lake")
-    return store
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Many writers at once: nothing is lost, nothing is there twice, and histories are serial."""
 
+import datetime as dt
+import os
 import random
 import threading
 import time
@@ -233,22 +235,80 @@ def total_of(uri):
 
 def compact(uri):
     ManifestVersion(Location(uri)).compact(True)
-    time.sleep(0.05)
+    time.sleep(0.1)
 
 
-@pytest.mark.parametrize(("workers", "turns"), SIZES)
-def test_transfers_neither_make_nor_lose_money(root, workers, turns):
+def vacuum(uri):
+    """Returns how many files went."""
+    report = phalanx.open(uri).vacuum(dt.timedelta(minutes=30), force=True)
+    time.sleep(0.2)
+    return report.files
+
+
+def open_accounts(root):
+    """Accounts with an hour of history behind them: every file is that old."""
     table = phalanx.create(root, SCHEMA, ["part"])
-    accounts = range(BANKS * ACCOUNTS)
-    table.append([row(id, f"bank-{id // ACCOUNTS}", EACH) for id in accounts])
-    uri = str(root)
-    with Background((total_of, uri), (compact, uri)) as beside:
+    accounts = [row(id, f"bank-{id // ACCOUNTS}", EACH) for id in range(BANKS * ACCOUNTS)]
+    table.append([row(77, "bank-0"), row(78, "closed")]).overwrite(accounts)
+    table.update({"n": "n + 1"})
+    table.update({"n": "n - 1"}, "id % 2 = 0 OR id > 0")
+    then = time.time() - 3600
+    for folder, _, names in os.walk(root):
+        for name in names:
+            os.utime(os.path.join(folder, name), (then, then))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("workers", "turns"), [(4, 5), pytest.param(8, 50, marks=pytest.mark.soak)]
+)
+def test_transfers_neither_make_nor_lose_money(root, workers, turns):
+    table, uri = open_accounts(root), str(root)
+    first = table.version
+    with Background((total_of, uri), (compact, uri), (vacuum, uri)) as beside:
         conflicts = together(*((transfer, uri, w, turns) for w in range(workers)), seconds=900)
-    sums, compactions = beside.results
-    print(f"\n{sum(conflicts)} conflicts, {len(sums)} sums, {len(compactions)} compactions")
+    sums, compactions, removed = beside.results
+    print(
+        f"\n{sum(conflicts)} conflicts, {len(sums)} sums, {len(compactions)} compactions, "
+        f"{sum(removed)} files removed in {len(removed)} vacuums"
+    )
     assert set(sums) == {BANKS * ACCOUNTS * EACH}
     assert len(compactions) > 1
-    check_history(table.refresh(), 2 + workers * turns)
-    for version in range(2, table.version + 1, 1 if workers == 4 else 7):
+    assert sum(removed) > 10
+
+    table.refresh()
+    history = table.snapshots()
+    versions, operations = history["version"].to_pylist(), history["operation"].to_pylist()
+    assert versions == list(range(versions[0], table.version + 1))
+    assert operations[versions.index(first + 1) :].count("update") == workers * turns
+    for version in versions if workers == 4 else versions[::7]:
         then = phalanx.open(root, version=version).scan(["n"]).to_arrow()["n"].to_pylist()
         assert sum(then) == BANKS * ACCOUNTS * EACH, version
+    assert table.check().ok
+
+
+# Weak tables
+
+
+def become_strong(uri):
+    time.sleep(0.3)
+    phalanx.open(uri).make_strong()
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize(("workers", "turns"), SIZES)
+def test_weak_writers(root, workers, turns, stays):
+    """Every row is there once, also where the table becomes strong in the middle of it."""
+    phalanx.create(root, SCHEMA, ["part"], transactions="weak")
+    calls = [(append_many, str(root), pairs, w, workers, turns) for w in range(workers)]
+    together(*calls, *([] if stays else [(become_strong, str(root))]), seconds=600)
+    table = phalanx.open(root)
+    expected = [
+        row((worker * turns + turn) * 2 + i, part)
+        for worker in range(workers)
+        for turn in range(turns)
+        for i, part in enumerate(pairs(worker, turn, workers))
+    ]
+    assert rows(table) == expected
+    assert parts(table) == Counter(found["part"] for found in expected)
+    check_history(table, 1 + workers * turns + (not stays))

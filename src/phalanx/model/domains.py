@@ -81,7 +81,10 @@ FALSE = Literal("boolean", False)
 
 
 class Domain:
-    """The keys of one type. `locate` finds where a literal stands among them."""
+    """The keys of one type. `locate` finds where a literal stands among them.
+
+    `type` is the type behind a dictionary or an extension.
+    """
 
     def __init__(self, type: pa.DataType) -> None:
         self.type = type

@@ -312,7 +312,7 @@ class _BoundField:
 
     @cached_property
     def types(self) -> list[pa.DataType]:
-        return [source.type for source in self.sources]
+        return [domain_of(source.type).type for source in self.sources]
 
     def possible(self, context: Context) -> Mask:
         sets = [context.get(id, FULL) for id in self.field.source_ids]
@@ -663,9 +663,9 @@ def _residuals(root: _Judged, needed: Mask) -> tuple[np.ndarray[Any, Any], tuple
     # Leaves for which every node has the same answers have the same filter.
     states, size = np.zeros(len(rows), dtype=np.int64), 1
     for node in _flatten(root):
-        for answers in (node.maybe[rows], node.always[rows]):
-            if answers.any() and not answers.all():
-                states, size = states * 2 + answers, size * 2
+        for answers in (node.maybe, node.always):
+            if _differ(answers) and _differ(here := answers[rows]):
+                states, size = states * 2 + here, size * 2
         if size > _TABLE_SIZE // 4:
             unique, states = _distinct(states, size)
             size = len(unique)
@@ -676,6 +676,10 @@ def _residuals(root: _Judged, needed: Mask) -> tuple[np.ndarray[Any, Any], tuple
     by_state = [numbers.setdefault(_simplify(root, int(row)), len(numbers)) for row in first]
     index[rows] = np.array(by_state, dtype=np.int32).take(states)
     return index, tuple(numbers)
+
+
+def _differ(answers: Mask) -> bool:
+    return bool(answers.any() and not answers.all())
 
 
 def _flatten(node: _Judged) -> list[_Judged]:

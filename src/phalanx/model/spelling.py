@@ -33,7 +33,7 @@ def quote(text: str) -> str:
 
 def value_text(key: Any, type: pa.DataType) -> str:
     """A value as plain text: ISO 8601 for times, digits for numbers, strings as they are."""
-    t = pa.types
+    t, type = pa.types, domain_of(type).type
     if t.is_boolean(type):
         return "true" if key else "false"
     if t.is_floating(type):
@@ -58,7 +58,7 @@ def value_text(key: Any, type: pa.DataType) -> str:
 
 def sql_literal(key: Any, type: pa.DataType) -> str:
     """A constant that our parser, given a column of this type, reads back as this key."""
-    t = pa.types
+    t, type = pa.types, domain_of(type).type
     text = value_text(key, type)
     if t.is_boolean(type):
         return text.upper()

@@ -77,6 +77,12 @@ class LeafDelta:
         return frozenset(self.updated) | self.removed
 
     @property
+    def paths(self) -> frozenset[str]:
+        """The data files that are added."""
+        fragments = [fragment for part in self.added for fragment in part.fragments]
+        return frozenset(file.path for fragment in fragments for file in fragment.files)
+
+    @property
     def identity(self) -> Any:
         """Equal for deltas made of the same files."""
         added = tuple(id(part) for part in self.added)
@@ -111,8 +117,8 @@ class Leaf:
             return self.location.open(self.uri, version, leaf_session())
         except (ValueError, OSError) as error:
             raise CorruptTable(
-                f"the leaf {self.uri} has no version {version}: run check() on the table "
-                f"({self.location.reason(error)})"
+                f"the leaf {self.uri} has no version {version}: if the table was dropped and made "
+                f"again, open it anew; if not, run check() ({self.location.reason(error)})"
             ) from None
 
     def create(self, schema: TableSchema) -> Any:
@@ -175,10 +181,21 @@ class Leaf:
                 storage_options=self.location.options,
             )
         except (OSError, lance.commit.CommitConflictError) as error:
+            # The reply was lost, not necessarily the commit: its files tell.
+            main = self.open(None)
+            if delta.added and delta.paths <= _paths(main):
+                return int(main.version)
+            reason = self.location.reason(error)
+            if "conflict" not in reason.lower() and "concurrent" not in reason.lower():
+                raise
             raise ConflictError(
-                f"the leaf {self.uri} was changed by somebody else at the same time: {error}"
+                f"the leaf {self.uri} was changed by somebody else at the same time: {reason}"
             ) from None
         return int(committed.version)
+
+    def fragment_ids(self, version: int) -> frozenset[int]:
+        """The fragments of a version."""
+        return frozenset(fragment.fragment_id for fragment in self.open(version).get_fragments())
 
     def newest(self) -> int:
         """The newest version on main."""
@@ -395,6 +412,11 @@ def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
     return any(
         _has_deep_struct(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
     )
+
+
+def _paths(handle: Any) -> frozenset[str]:
+    fragments = [fragment.metadata for fragment in handle.get_fragments()]
+    return frozenset(file.path for fragment in fragments for file in fragment.files)
 
 
 @lru_cache(maxsize=64)

@@ -195,9 +195,13 @@ def create(location: Location, head: Head, rows: Rows) -> None:
         raise PhalanxError(
             f"cannot make a table at {location.uri}: {location.reason(error)}"
         ) from None
-    publish(dataset, head)
-    for column in INDEXED:
-        location.open(uri).create_scalar_index(column, "BTREE")
+    try:
+        publish(dataset, head)
+        for column in INDEXED:
+            location.open(uri).create_scalar_index(column, "BTREE")
+    except (OSError, ValueError) as error:
+        # The table is there. The first transaction writes the copy, and repair the indexes.
+        log.warning("the table %s was made, but: %s", location.uri, location.reason(error))
 
 
 def exists(location: Location) -> bool:

@@ -32,7 +32,7 @@ from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import Transaction
-from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.snapshot import Snapshot, Version
 
 if TYPE_CHECKING:
     from phalanx.table.table import Table
@@ -62,7 +62,7 @@ class TableTransaction:
     def __init__(
         self, table: Table, transaction_id: str | None, isolation: str, durable: bool | None
     ) -> None:
-        self._table, self._durable = table, durable
+        self._table = table
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
@@ -95,6 +95,12 @@ class TableTransaction:
     def commit(self) -> None:
         """Make the changes visible; the table moves to the snapshot that has them."""
         self._check_open()
+        try:
+            self._commit()
+        finally:
+            self._pool.shutdown()
+
+    def _commit(self) -> None:
         self._open = False
         if self.repeated:
             self._table.refresh()
@@ -193,8 +199,8 @@ class TableTransaction:
         snapshot = self._current()
         operation = Update(
             predicate_of(where, snapshot),
-            assignments_of(values, snapshot),
             self._transaction.isolation,
+            assignments_of(values, snapshot),
         )
         if self.repeated:
             return lambda: 0
@@ -220,19 +226,17 @@ class TableTransaction:
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
-        operation = Merge(
-            source, list(on), when_matched, when_not_matched, self._transaction.isolation
-        )
+        operation = Merge(source, list(on), when_matched, when_not_matched)
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
-    def rollback(self, version: int) -> None:
+    def rollback(self, version: Version) -> None:
         """Bring the rows, the schema and the spec of an earlier version back."""
         self._current()
         if not self.repeated:
             self._transaction.run(Rollback(version))
 
-    def tag(self, name: str, version: int | None) -> None:
+    def tag(self, name: str, version: Version | None) -> None:
         """Give a version a name; the one the transaction started from, if none is given."""
         self._current()
         if not self.repeated:

@@ -439,6 +439,8 @@ class _Sweep:
         if not folder.is_inside:
             return _Found(folder, note=f"{folder.uri} is a link: nothing in it was touched")
         try:
+            if not any(self._is_old(file) for file in folder.files):
+                return _Found(folder)
             live = live_files(folder, versions, self._cutoff)
         except CorruptTable as error:
             return _Found(folder, note=f"nothing in {name} was touched, run check(): {error}")

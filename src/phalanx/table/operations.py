@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.errors import ConflictError, InvalidInput, TableNotFound
 from phalanx.model import expressions
 from phalanx.model.domains import domain_of
 from phalanx.model.parser import parse
@@ -35,7 +35,7 @@ from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach
-from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.view import View, read_statistics
 
 #: How many distinct keys of a merge are used to choose leaves one by one, not as a range.
@@ -96,14 +96,28 @@ class _Kept:
 
 
 @dataclass
-class Delete:
+class _WhereMatches:
+    """A change to the rows that match a predicate, leaf by leaf."""
+
+    where: Predicate
+    isolation: str
+    _kept: dict[str, _Kept] = field(default_factory=dict, kw_only=True)
+    _seen: set[str] | None = field(default=None, kw_only=True)
+
+    def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
+        """Under snapshot isolation, leaves that have come since the first run are not looked at."""
+        if self.isolation == "serializable":
+            return list(leaves)
+        if self._seen is None:
+            self._seen = {leaf.row.object_id for leaf in leaves}
+        return [leaf for leaf in leaves if leaf.row.object_id in self._seen]
+
+
+@dataclass
+class Delete(_WhereMatches):
     """Take out the rows that match a predicate."""
 
     name = "delete"
-    where: Predicate
-    isolation: str
-    _kept: dict[str, _Kept] = field(default_factory=dict)
-    _seen: set[str] | None = None
     deleted: int = 0
 
     def run(self, view: View) -> None:
@@ -114,26 +128,33 @@ class Delete:
             self._record(view, leaf, kept)
         self.deleted = view.counts.removed - before
 
-    def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
-        """Under snapshot isolation, leaves that have come since the first run are not looked at."""
-        if self.isolation == "serializable":
-            return list(leaves)
-        if self._seen is None:
-            self._seen = {leaf.row.object_id for leaf in leaves}
-        return [leaf for leaf in leaves if leaf.row.object_id in self._seen]
-
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> _Kept | None:
         """The change in one leaf; None where the whole leaf goes and nothing need be opened."""
-        if leaf.where is None:
-            return None
         at = Leaf(snapshot.location, leaf.row.location)
-        version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
+        if leaf.where is None:
+            return self._whole(at, leaf, kept) if self.isolation == "snapshot" else None
+        version = at.newest() if leaf.version is None else leaf.version
         if kept is None or not _holds(at, kept, version, self.isolation):
             delta, count = at.delete(version, leaf.where)
             reach("delete.marked")
             kept = self._kept[leaf.row.object_id] = _Kept(version, delta, count)
         return kept
+
+    def _whole(self, at: Leaf, leaf: PlannedLeaf, kept: _Kept | None) -> _Kept | None:
+        """A leaf that matches whole, under snapshot isolation: as it was at the first run."""
+        if kept is None:
+            self._kept[leaf.row.object_id] = _Kept(leaf.version, LeafDelta(), leaf.rows or 0)
+            return None
+        if leaf.version is None or kept.version is None or leaf.version == kept.version:
+            return None
+        delta = LeafDelta(removed=at.fragment_ids(kept.version))
+        if not still_holds(at, delta, kept.version, leaf.version, self.isolation):
+            raise ConflictError(
+                f"rows of {at.uri} that are to be deleted were changed by another transaction: "
+                "nothing was deleted, try again"
+            )
+        return _Kept(leaf.version, delta, kept.count)
 
     def _record(self, view: View, leaf: PlannedLeaf, kept: _Kept | None) -> None:
         if kept is None or (kept.count and kept.count == leaf.row.row_count):
@@ -143,24 +164,16 @@ class Delete:
 
 
 @dataclass
-class Update:
+class Update(_WhereMatches):
     """Set columns of the rows that match a predicate; rows move where their partition does."""
 
     name = "update"
-    where: Predicate
     assignments: Mapping[str, Term]
-    isolation: str
-    _kept: dict[str, _Kept] = field(default_factory=dict)
-    _seen: set[str] | None = None
     updated: int = 0
 
     def run(self, view: View) -> None:
         snapshot = view.current()
-        leaves = Plan(snapshot, self.where).leaves
-        if self.isolation == "snapshot":
-            if self._seen is None:
-                self._seen = {leaf.row.object_id for leaf in leaves}
-            leaves = [leaf for leaf in leaves if leaf.row.object_id in self._seen]
+        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         # One leaf after the other: each is itself read and written by several threads.
         found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
         self.updated = 0
@@ -188,7 +201,7 @@ class Update:
         outputs = writer.write(self._assigned(batches, snapshot))
         count = sum(output.rows for output in outputs)
         delta = LeafDelta()
-        if count and count != leaf.row.row_count:
+        if count and (count != leaf.row.row_count or self.isolation == "snapshot"):
             delta, deleted = at.delete(version, leaf.where or EVERYTHING)
             assert deleted == count, (deleted, count)
         reach("update.worked-out")
@@ -224,7 +237,6 @@ class Merge:
     on: Sequence[str]
     when_matched: str
     when_not_matched: str
-    isolation: str
     buffer_bytes: int = BUFFER_BYTES
     _kept: dict[str, _Matched] = field(default_factory=dict)
     _written: tuple[Any, Sequence[WrittenLeaf]] | None = None
@@ -237,23 +249,23 @@ class Merge:
         keys = _numbered(self.source.select(list(self.on)))
         plan = Plan(snapshot, _near(keys, self.on, snapshot))
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf, keys), plan.leaves))
-        matched: set[int] = set()
-        rows_matched = 0
+        matched = frozenset(number for kept in found for number in kept.numbers)
+        rows_matched = sum(kept.count for kept in found)
+        update = self.when_matched == "update"
+        insert = self.when_not_matched == "insert"
+        # Rows are written before others are taken out: writing can still refuse them.
+        outputs = self._outputs(view, snapshot, matched, update, insert)
+        self.updated = rows_matched if update else 0
+        self.deleted = rows_matched if self.when_matched == "delete" else 0
+        self.inserted = self.source.num_rows - len(matched) if insert else 0
         for leaf, kept in zip(plan.leaves, found, strict=True):
-            matched |= kept.numbers
-            rows_matched += kept.count
             if self.when_matched == "ignore" or not kept.count:
                 continue
             if kept.count == leaf.row.row_count:
                 view.remove(leaf.row)
             else:
                 _take_out(view, leaf, kept)
-        update = self.when_matched == "update"
-        insert = self.when_not_matched == "insert"
-        self.updated = rows_matched if update else 0
-        self.deleted = rows_matched if self.when_matched == "delete" else 0
-        self.inserted = self.source.num_rows - len(matched) if insert else 0
-        for output in self._outputs(view, snapshot, frozenset(matched), update, insert):
+        for output in outputs:
             place = view.place(snapshot.head.spec, output.keys)
             view.append(place, output.written, output.statistics)
 
@@ -266,7 +278,7 @@ class Merge:
         batches = at.scan(version, list(self.on), leaf.where)
         mine = pa.Table.from_batches(batches, schema=keys.select(list(self.on)).schema)
         pairs = mine.join(keys, list(self.on), join_type="inner")
-        numbers = pairs.column("number").to_pylist()
+        numbers = pairs.column(keys.schema.names[-1]).to_pylist()
         delta, count = LeafDelta(), len(numbers)
         if numbers and self.when_matched != "ignore" and count != leaf.row.row_count:
             chosen = keys.take(pa.array(sorted(set(numbers)))).select(list(self.on))
@@ -304,11 +316,11 @@ class Rollback:
     """Make an earlier snapshot the newest again."""
 
     name = "rollback"
-    version: int
+    version: Version
 
     def run(self, view: View) -> None:
         view.base.refuse_weak("rolled back")
-        target = view.base.go_to(self.version)
+        target = view.base.find(self.version)
         wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
         stats = read_statistics(target, [row.object_id for row in wanted])
         keep = {row.object_id for row in wanted}
@@ -331,7 +343,7 @@ class Tag:
 
     name = "tag"
     tag: str
-    version: int | None
+    version: Version | None
 
     def run(self, view: View) -> None:
         if not isinstance(self.tag, str) or not self.tag or len(self.tag) > 256:
@@ -339,7 +351,12 @@ class Tag:
         view.base.refuse_weak("tagged")
         if self.version is None:
             self.version = view.base.sequence
-        target = view.base.go_to(self.version)
+        target = view.base.find(self.version)
+        existing = view.base.tags().get(self.tag)
+        if existing is not None and int(existing["version"]) != target.sequence:
+            raise InvalidInput(
+                f"the tag {self.tag!r} is already at version {existing['version']}: drop it first"
+            )
         described = {
             "name": self.tag,
             "version": str(target.sequence),
@@ -438,8 +455,8 @@ def check_merge(
         if name not in names:
             raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(names)}")
         type = snapshot.head.schema.column((name,)).type
-        if not domain_of(type).ordered:
-            raise InvalidInput(f"column {name!r} of type {type} cannot be a key")
+        if not domain_of(type).ordered or pa.types.is_floating(type):
+            raise InvalidInput(f"column {name!r} of type {type} cannot be a key of a merge")
     if matched not in ("update", "delete", "ignore"):
         raise InvalidInput(f"when_matched is 'update', 'delete' or 'ignore', not {matched!r}")
     if not_matched not in ("insert", "ignore"):
@@ -456,8 +473,10 @@ def check_merge(
 
 def _numbered(keys: pa.Table) -> pa.Table:
     """The keys with the numbers of their rows; rows with a NULL match nothing."""
-    numbers = pa.array(range(keys.num_rows), pa.int64())
-    return keys.append_column("number", numbers)
+    name = "number"
+    while name in keys.schema.names:
+        name += "_"
+    return keys.append_column(name, pa.array(range(keys.num_rows), pa.int64()))
 
 
 def _near(keys: pa.Table, on: Sequence[str], snapshot: Snapshot) -> Predicate:

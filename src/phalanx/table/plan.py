@@ -134,8 +134,6 @@ class Plan:
         return "\n".join(lines)
 
     def _pruned_by(self) -> str:
-        if not self.pruned:
-            return "nothing: the filter says nothing about the partition fields"
         used = {column.field_id for column in columns_of(self.predicate)}
         named = [
             field.field_id
@@ -143,6 +141,14 @@ class Plan:
             for field in spec.fields
             if used & set(field.source_ids)
         ]
+        if not self.total:
+            return "nothing: the table has no rows yet"
+        if not self.pruned:
+            return (
+                "nothing: every partition can hold matching rows"
+                if named
+                else "nothing: the filter says nothing about the partition fields"
+            )
         return ", ".join(dict.fromkeys(named)) or "a filter that no row satisfies"
 
     def _filter_summary(self) -> str:

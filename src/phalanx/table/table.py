@@ -25,7 +25,7 @@ from phalanx.table.operations import check_properties
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
-from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
 
 Uri = str | os.PathLike[str]
@@ -63,7 +63,7 @@ def create(
 
 def open(
     uri: Uri,
-    version: int | str | dt.datetime | None = None,
+    version: Version | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
     """Open a table as it is now, as it was at a version or tag, or at a time.
@@ -248,13 +248,13 @@ class Table:
         self._snapshot = strengthen(self._snapshot.location)
         return self
 
-    def rollback(self, version: int, **options: Any) -> Table:
-        """Bring an earlier version back, as a new snapshot. Nothing in between is lost."""
+    def rollback(self, version: Version, **options: Any) -> Table:
+        """Bring an earlier version or tag back, as a new snapshot. Nothing in between is lost."""
         with self.transaction(**options) as tx:
             tx.rollback(version)
         return self
 
-    def tag(self, name: str, version: int | None = None, **options: Any) -> Table:
+    def tag(self, name: str, version: Version | None = None, **options: Any) -> Table:
         """Give a version a name: `open(uri, version=name)` finds it, and vacuum keeps it."""
         with self.transaction(**options) as tx:
             tx.tag(name, self.version if version is None else version)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -37,6 +38,8 @@ from phalanx.transaction.conflicts import check_isolation
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, Counts, View
+
+log = logging.getLogger("phalanx")
 
 #: After how many transactions the manifest is compacted.
 _COMPACT_EVERY = 16
@@ -105,12 +108,13 @@ class Transaction:
 
     def run(self, operation: Operation) -> None:
         """Add an operation and see what it does."""
+        before = self._view.steps
         try:
             operation.run(self._view)
-        except (InvalidInput, TableNotFound):  # refused before anything was recorded
-            raise
-        except BaseException:
-            self._failed = True
+        except BaseException as error:
+            refused = isinstance(error, InvalidInput | TableNotFound)
+            # Refused before anything was recorded, the transaction can go on without it.
+            self._failed |= not (refused and self._view.steps == before)
             raise
         self.operations.append(operation)
 
@@ -154,13 +158,11 @@ class Transaction:
                     self._view.base.manifest = newest.manifest
                 try:
                     done = self._swap()
-                    if done.sequence % _COMPACT_EVERY == 0:
-                        reach("compact.before")
-                        done.manifest.compact(done.sequence % (5 * _COMPACT_EVERY) == 0)
-                        reach("compact.after")
-                    return done
                 except SwapLost:
                     attempt += 1
+                else:
+                    _tidy(done)
+                    return done
             if time.monotonic() > deadline:
                 raise ConflictError(
                     f"the transaction {self.id} on {self.location.uri} lost to others {attempt} "
@@ -247,6 +249,16 @@ class Transaction:
             if self.durable:
                 durable.sync([self.location.manifest], self._started)
             return latest
+        try:
+            return self._landed_as(version, head)
+        except Exception as error:
+            raise PhalanxError(
+                f"the transaction {self.id} has landed as version {head.sequence} of "
+                f"{self.location.uri}, so do not repeat it, but then something failed: {error}"
+            ) from error
+
+    def _landed_as(self, version: int, head: Head) -> Snapshot:
+        """What comes after the swap. The transaction has landed, whatever happens here."""
         if self.durable:
             durable.sync([self.location.manifest], self._started)
             reach("commit.manifest-synced")
@@ -333,6 +345,18 @@ class Transaction:
             "rows_removed": str(counts.removed),
             "leaves": str(len(counts.leaves)),
         }
+
+
+def _tidy(done: Snapshot) -> None:
+    """Compact the manifest now and then. A failure is of no consequence."""
+    if done.sequence % _COMPACT_EVERY:
+        return
+    try:
+        reach("compact.before")
+        done.manifest.compact(done.sequence % (5 * _COMPACT_EVERY) == 0)
+        reach("compact.after")
+    except Exception as error:
+        log.warning("the manifest of %s was not compacted: %s", done.location.uri, error)
 
 
 def _complete(manifest: ManifestVersion, head: Head) -> None:

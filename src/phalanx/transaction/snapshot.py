@@ -21,6 +21,9 @@ from phalanx.storage.manifest import (
     transaction_row,
 )
 
+#: How a snapshot is named: its version, a tag, or a time.
+Version = int | str | dt.datetime
+
 #: How many transactions behind a cached snapshot may be before it is written again.
 _SAVE_AFTER = 16
 #: How many transactions behind it may be to be of use at all.
@@ -59,20 +62,24 @@ class Snapshot:
         return found
 
     @staticmethod
-    def at(location: Location, version: int | str | dt.datetime) -> Snapshot:
+    def at(location: Location, version: Version) -> Snapshot:
         """The snapshot with a version or a tag, or the last one at a time.
 
         Raises TableNotFound where it does not exist, or not any more.
         """
         newest = Snapshot.latest(location)
         newest.refuse_weak("opened at a version")
+        return newest.find(version)
+
+    def find(self, version: Version) -> Snapshot:
+        """The snapshot with a version or tag, or the last one at a time, up to this one."""
         if isinstance(version, str):
-            return newest._tagged(version)
+            return self._tagged(version)
         if isinstance(version, dt.datetime):
-            version = newest.sequence_at(version)
+            version = self.sequence_at(version)
         if not isinstance(version, int) or isinstance(version, bool):
             raise InvalidInput(f"a version is a whole number, a tag or a datetime, not {version!r}")
-        return newest.go_to(version)
+        return self.go_to(version)
 
     def with_leaves(self, leaves: Leaves) -> Snapshot:
         """The same moment with other leaves: what a transaction sees before it commits."""

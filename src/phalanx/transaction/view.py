@@ -108,6 +108,8 @@ class View:
         self._works: dict[str, _Work] = {}
         self._current: Snapshot | None = base
         self.counts = Counts()
+        #: How many changes have been recorded.
+        self.steps = 0
         #: What else the next snapshot changes: fields of the head, rows that are no leaves.
         self.head_changes: dict[str, Any] = {}
         self.other_rows: list[tuple[str, str, dict[str, str], int]] = []
@@ -238,6 +240,7 @@ class View:
 
     def _touched(self, place: Place, added: int = 0, removed: int = 0) -> None:
         self._current = None
+        self.steps += 1
         self.counts.added += added
         self.counts.removed += removed
         self.counts.leaves.add(place.leaf_id)

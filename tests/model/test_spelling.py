@@ -1,0 +1,111 @@
+"""Values as text, for people and for SQL."""
+
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from phalanx.model.domains import Literal, domain_of
+from phalanx.model.parser import parse
+from phalanx.model.spelling import quote, spell_literal, sql_literal, value_text
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("type", "key", "text", "sql"),
+    [
+        (pa.int8(), -5, "-5", "-5"),
+        (pa.uint64(), 2**64 - 1, "18446744073709551615", "18446744073709551615"),
+        (pa.bool_(), 1, "true", "TRUE"),
+        (pa.decimal128(9, 2), -150, "-1.50", "-1.50"),
+        (pa.decimal128(9, 0), 7, "7", "7"),
+        (pa.string(), "it's", "it's", "'it''s'"),
+        (pa.binary(), b"\0\xff", "00ff", "X'00ff'"),
+        (pa.date32(), 20_432, "2025-12-10", "DATE '2025-12-10'"),
+        (pa.date32(), -1, "1969-12-31", "DATE '1969-12-31'"),
+        (pa.date32(), 2_932_897, "+10000-01-01", "DATE '+10000-01-01'"),
+        (pa.date32(), -719_529, "-0001-12-31", "DATE '-0001-12-31'"),
+        (pa.date64(), DAY * 1_000, "1970-01-02", "DATE '1970-01-02'"),
+        (pa.timestamp("s"), -1, "1969-12-31T23:59:59", "TIMESTAMP '1969-12-31T23:59:59'"),
+        (
+            pa.timestamp("us"),
+            1_500_000,
+            "1970-01-01T00:00:01.5",
+            "TIMESTAMP '1970-01-01T00:00:01.5'",
+        ),
+        (
+            pa.timestamp("ns", "America/New_York"),
+            1,
+            "1970-01-01T00:00:00.000000001Z",
+            "TIMESTAMP '1970-01-01T00:00:00.000000001Z'",
+        ),
+        (pa.time32("s"), 3_661, "01:01:01", "TIME '01:01:01'"),
+        (pa.time64("us"), 1, "00:00:00.000001", "TIME '00:00:00.000001'"),
+    ],
+    ids=str,
+)
+def test_values(type, key, text, sql):
+    assert value_text(key, type) == text
+    assert sql_literal(key, type) == sql
+    literal = parse(sql)
+    assert isinstance(literal, Literal)
+    assert domain_of(type).locate(literal) == (key, True)
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "sql"),
+    [
+        (pa.float64(), 0.1, "0.1"),
+        (pa.float32(), 0.1, "0.1"),
+        (pa.float16(), 0.1, "0.1"),
+        (pa.float64(), -0.0, "0.0"),
+        (pa.float64(), 1e300, "1e+300"),
+        (pa.float64(), 5e-324, "5e-324"),
+        (pa.float64(), -math.inf, "'-inf'"),
+        (pa.float32(), math.nan, "'NaN'"),
+    ],
+    ids=str,
+)
+def test_floats(type, value, sql):
+    """The shortest digits that mean the value in its own type."""
+    domain = domain_of(type)
+    key = domain.key(pa.scalar(value).cast(type))
+    assert sql_literal(key, type) == sql
+    assert domain.locate(parse(sql)) == (key, True)
+
+
+def test_a_date64_within_a_day():
+    """Such a value is no date: it is written as the instant it is."""
+    assert sql_literal(1, pa.date64()) == "TIMESTAMP '1970-01-01T00:00:00.001'"
+
+
+@pytest.mark.parametrize(
+    ("literal", "sql"),
+    [
+        (Literal("null"), "NULL"),
+        (Literal("boolean", False), "FALSE"),
+        (Literal("number", 5), "5"),
+        (Literal("number", Decimal("5")), "5.0"),
+        (Literal("number", Decimal("1E+2")), "100.0"),
+        (Literal("number", Decimal("-0.50")), "-0.50"),
+        (Literal("number", 1e-7), "1e-07"),
+        (Literal("string", "a'b"), "'a''b'"),
+        (Literal("binary", b"\1"), "X'01'"),
+        (Literal("date", 0), "DATE '1970-01-01'"),
+        (Literal("timestamp", 10**9), "TIMESTAMP '1970-01-01T00:00:01'"),
+        (Literal("timestamp", 10**9, zoned=True), "TIMESTAMP '1970-01-01T00:00:01Z'"),
+        (Literal("time", 10**9), "TIME '00:00:01'"),
+        (Literal("interval", "1 day"), "INTERVAL '1 day'"),
+    ],
+    ids=str,
+)
+def test_literals_read_back(literal, sql):
+    assert spell_literal(literal) == sql
+    found = parse(sql)
+    assert found == literal or float(found.value) == literal.value
+
+
+def test_quote():
+    assert quote("it's") == "'it''s'"
