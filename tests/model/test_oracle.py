@@ -60,7 +60,7 @@ def test_like(dataset, pattern, negated):
 
 @pytest.mark.parametrize("column", ["f32", "f64"])
 @pytest.mark.parametrize(
-    ("op", "number"), itertools.product(["=", "<>", "<", "<=", ">", ">="], NUMBERS)
+    ("op", "number"), [*itertools.product(["=", "<>", "<", "<=", ">", ">="], NUMBERS)]
 )
 def test_floats(dataset, column, op, number):
     """NaN is above all others, -0.0 is 0.0, and a constant is rounded to the column's type."""

@@ -413,6 +413,13 @@ class TestExpire:
         maintain.expire_snapshots(table._snapshot, 100 * DAY)
         assert versions(table.refresh()) == [4, 5]
 
+    def test_a_tagged_version_does_not_stand_for_those_after_it(self, table, root):
+        times = phalanx.open(root).snapshots()["committed_at"].to_pylist()
+        table.tag("kept", 2)
+        maintain.expire_snapshots(table._snapshot, NOTHING)
+        with pytest.raises(TableNotFound, match="removed by vacuum"):
+            phalanx.open(root, version=times[2])
+
     def test_time_travel_into_what_is_left(self, table, root):
         maintain.expire_snapshots(table._snapshot, NOTHING)
         now = dt.datetime.now(dt.UTC)

@@ -222,6 +222,24 @@ def type_of_custom(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
 
 
 @lru_cache(maxsize=1024)
+def same_custom(sql: str, other: str, types: tuple[pa.DataType, ...]) -> bool:
+    """Whether DataFusion takes two texts for the same expression: operators may bind otherwise."""
+    try:
+        with _Frame({f"col{i}": pa.nulls(0, type) for i, type in enumerate(types)}, 0) as frame:
+            return _shape(frame.parse(sql)) == _shape(frame.parse(other))
+    except Exception:
+        return False
+
+
+def _shape(expression: Any) -> tuple[Any, ...]:
+    """An expression as nested names: a name alone leaves out some parentheses."""
+    if expression.variant_name() in ("Column", "Literal"):
+        return (expression.canonical_name(),)
+    operands = (_shape(operand) for operand in expression.rex_call_operands())
+    return (expression.canonical_name(), *operands)
+
+
+@lru_cache(maxsize=1024)
 def check(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
     """Hold a custom expression to the specification's six requirements.
 

@@ -50,7 +50,7 @@ from phalanx.model.domains import (
     cuts_in_utc,
     domain_of,
 )
-from phalanx.model.predicates import Call, Column, Name, Term
+from phalanx.model.predicates import Call, Column, Name, Term, term_to_sql
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, ValueSet
 
 #: How many source values a filter may name before a transform stops trying them one by one.
@@ -504,15 +504,21 @@ class Expression(Transform):
         if values.null:
             result = EMPTY.with_null(True) if null is None else target.point(null)
         for i, (low, high) in enumerate(values.intervals):
-            first, last = found[2 * i], found[2 * i + 1]
-            if (low is not None and first is None) or (high is not None and last is None):
-                return FULL
-            after = None if last is None else target.successor(last)
-            if isinstance(domain, TextDomain) and high is not None:
-                after = min(after, high)  # The beginning of a string is not above the string.
+            first = after = None
+            if low is not None:
+                first = found[2 * i]
+                if first is None:
+                    return FULL
+            if high is not None:
+                last = found[2 * i + 1]
+                if last is None:
+                    return FULL
+                after = target.successor(last)
+                if isinstance(domain, TextDomain):
+                    after = min(after, high)  # The beginning of a string is not above the string.
             result = result | ValueSet.of([(first, after)])
-            if (low is None or high is None) and self._fades(domain):
-                result = result.with_null(True)
+        if any(None in interval for interval in values.intervals) and self._fades(domain):
+            result = result.with_null(True)
         return target.clip(result)
 
     def _fades(self, domain: Domain) -> bool:
@@ -533,17 +539,27 @@ class Expression(Transform):
         except InvalidInput:
             return None  # SQL that our filters do not speak, such as CASE: never recognized.
 
+    def _understood(self, types: Sequence[pa.DataType]) -> Term | None:
+        """The expression as our own parser reads it, where DataFusion reads it so too."""
+        from phalanx.model.expressions import same_custom
+
+        if self._parsed is None:
+            return None
+        same = same_custom(self.sql, term_to_sql(self._parsed), tuple(types))
+        return self._parsed if same else None
+
     def _is_monotonic(self, type: pa.DataType) -> bool:
         is_text = isinstance(domain_of(type), TextDomain)
-        return (_keeps_order_of_text if is_text else _keeps_order)(self._parsed)
+        return (_keeps_order_of_text if is_text else _keeps_order)(self._understood([type]))
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         from phalanx.model.predicates import resolve_names
 
         by_path: dict[tuple[str, ...], Column]
         by_path = {(f"col{i}",): column for i, column in enumerate(columns)}
+        term = self._understood([column.type for column in columns])
         try:
-            return self._parsed and resolve_names(self._parsed, by_path.__getitem__)
+            return None if term is None else resolve_names(term, by_path.__getitem__)
         except KeyError:
             return None  # A field of a struct column, or a name in capitals.
 

@@ -257,10 +257,11 @@ class DatasetFolder:
         size = 0
         fragments = handle.get_fragments()
         for fragment in fragments:
-            for file in fragment.metadata.files:
+            metadata = fragment.metadata
+            for file in (*metadata.files, *(layer.data_file for layer in metadata.overlays)):
                 if getattr(file, "base_id", None) is None:
                     files[f"data/{file.path}"] = file.file_size_bytes or None
-                size += file.file_size_bytes or 0
+            size += sum(file.file_size_bytes or 0 for file in metadata.files)
             deletions = fragment.deletion_file()
             if deletions:
                 files[deletions] = None

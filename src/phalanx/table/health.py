@@ -228,8 +228,9 @@ class _Check:
                 continue
             schemas.add(head.schema)
             sequences.add(head.sequence)
+        existing = book.manifest.versions()
         for name, tag in Snapshot(book.manifest, book.head).tags().items():
-            if int(tag["manifest_version"]) not in retention.tagged:
+            if int(tag["manifest_version"]) not in existing:
                 what = f"the tag names version {tag['version']}, which is gone"
                 self._add("tag-broken", what, name)
         self._folders(book, wanted, _Shapes(book.head, schemas))

@@ -236,10 +236,8 @@ class Retention:
     newest: ManifestVersion
     #: The oldest version of the table that can be opened without a tag.
     oldest: int
-    #: The versions of the manifest that tags hold.
-    tagged: frozenset[int]
-    #: The versions of the table that tags hold.
-    tagged_sequences: frozenset[int]
+    #: What tags hold: a version of the table, and the version of the manifest that has it.
+    tags: frozenset[tuple[int, int]]
     #: The first version of the manifest whose leaves must stay as they are.
     first_kept: int
     #: The first version of the manifest that can be opened without a tag.
@@ -263,22 +261,19 @@ class Retention:
         oldest, first_open = head.oldest, manifest.version
         for version in (v for v in versions if v >= first):
             sequence = None
-            with contextlib.suppress(OSError, ValueError):  # unreadable, as will be told
+            # Nothing expires by mistake: only who merely looks passes over what is unreadable.
+            with contextlib.suppress(*((OSError, ValueError) if cutoff is None else ())):
                 sequence = sequence_of(ManifestVersion(newest.location, version))
             if sequence is not None and sequence >= head.oldest:
                 oldest, first_open = sequence, version
                 break
-        tags = newest.tags().values()
-        held = frozenset(int(tag["manifest_version"]) for tag in tags)
-        return Retention(
-            newest.location,
-            manifest,
-            min(oldest, head.sequence),
-            held & frozenset(versions),
-            frozenset(int(tag["version"]) for tag in tags),
-            first,
-            first_open,
-        )
+        oldest = min(oldest, head.sequence)
+        return Retention(newest.location, manifest, oldest, _tags(newest), first, first_open)
+
+    @property
+    def tagged(self) -> frozenset[int]:
+        """The versions of the manifest that tags hold."""
+        return frozenset(version for _, version in self.tags)
 
     def versions(self, first: int) -> list[int]:
         """The versions of the manifest from one on, and those that tags hold."""
@@ -291,6 +286,11 @@ class Retention:
         for version in self.versions(first):
             found.add(ManifestVersion(self.location, version))
         return found
+
+
+def _tags(snapshot: Snapshot) -> frozenset[tuple[int, int]]:
+    tags = snapshot.tags().values()
+    return frozenset((int(tag["version"]), int(tag["manifest_version"])) for tag in tags)
 
 
 def _is_after(superseded: dict[int, dt.datetime], version: int, cutoff: dt.datetime) -> bool:
@@ -323,8 +323,7 @@ def _expire(location: Location, cutoff: dt.datetime, operation: str, dry_run: bo
         with contextlib.nullcontext() if dry_run else lock.held(location):
             if not dry_run:
                 newest = Snapshot.latest(location, newest)
-            tags = frozenset(int(tag["version"]) for tag in newest.tags().values())
-            if tags != retention.tagged_sequences or newest.head.oldest > retention.oldest:
+            if _tags(newest) != retention.tags or newest.head.oldest > retention.oldest:
                 continue
             retention.newest = newest.manifest
             gone = _transactions_before(newest, retention)
@@ -380,7 +379,7 @@ def _transactions_before(newest: Snapshot, retention: Retention) -> list[tuple[i
         ["sequence", "object_id"],
         f"object_type = '{TRANSACTION}' AND sequence < {retention.oldest}",
     )
-    kept = retention.tagged_sequences | {newest.sequence}
+    kept = {sequence for sequence, _ in retention.tags} | {newest.sequence}
     last = transaction_row(newest.head.transaction_id)
     rows = zip(*(found.column(c).to_pylist() for c in ("sequence", "object_id")), strict=True)
     return [(number, id) for number, id in rows if number not in kept and id != last]

@@ -116,7 +116,9 @@ class Snapshot:
         if time >= self.head.committed_at:
             return self.sequence
         columns = ["sequence", "committed_at"]
-        rows = self.manifest.read(columns, f"object_type = '{TRANSACTION}'").to_pylist()
+        # Of what has expired only tagged versions are left, and not when they were replaced.
+        kept = f"object_type = '{TRANSACTION}' AND sequence >= {self.head.oldest}"
+        rows = self.manifest.read(columns, kept).to_pylist()
         found = [row["sequence"] for row in rows if row["committed_at"] <= time]
         if not found and self.head.oldest > 1:
             raise TableNotFound(
