@@ -15,7 +15,7 @@ from phalanx.errors import (
     UnsupportedTable,
 )
 from phalanx.model.specs import expr
-from phalanx.table import Table, create, open
+from phalanx.table import Table, check, create, open, repair
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,9 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "UnsupportedTable",
+    "check",
     "create",
     "expr",
     "open",
+    "repair",
 ]

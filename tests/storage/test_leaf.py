@@ -102,7 +102,7 @@ class TestVersions:
 
     def test_one_that_does_not_exist(self, leaf):
         leaf.create(SCHEMA)
-        with pytest.raises(CorruptTable, match=r"has no version 77: run check\(\)"):
+        with pytest.raises(CorruptTable, match=r"has no version 77: .*run check\(\)"):
             leaf.open(77)
 
     def test_written_rows_are_counted(self, leaf):

@@ -659,6 +659,13 @@ class TestNothingIsUsedTwice:
             strong.delete("id = 1")
         assert rows(again) == ROWS
 
+    def test_so_is_a_weak_one(self, weak, root, tmp_path):
+        os.rename(root, tmp_path / "dropped")
+        again = phalanx.create(root, SCHEMA, ["part"], transactions="weak").append(ROWS)
+        with pytest.raises(ConflictError, match="dropped and made again"):
+            weak.append([row(5, "new")])
+        assert rows(again) == ROWS
+
     def test_field_and_spec_ids_stay_through_rollback(self, strong):
         before = ManifestVersion(Location(strong.uri)).head()
         strong.rollback(1)
@@ -715,11 +722,11 @@ class TestDurable:
         return paths
 
     @pytest.mark.parametrize("how", ["option", "variable"])
-    def test_all_that_was_written_is_synced(self, strong, root, synced, monkeypatch, how):
+    def test_all_that_was_written_is_synced(self, table, root, synced, monkeypatch, how):
         before = set(_files(root))
         if how == "variable":
             monkeypatch.setenv("PHALANX_DURABLE", "1")
-        strong.append([row(5), row(6, "new")], durable=True if how == "option" else None)
+        table.append([row(5), row(6, "new")], durable=True if how == "option" else None)
         new = {path for path in set(_files(root)) - before if not path.endswith(".lock")}
         assert len(new) > 6
         assert new <= set(synced)
@@ -772,6 +779,11 @@ class TestAnchor:
         assert ids(strong) == [2, 3, 4, 5, 6]
         strong.append([row(7, "b"), row(8, "other")])
         assert ids(strong) == [2, 3, 4, 5, 6, 7, 8]
+        # Also for a leaf that went and comes back, though its first version is gone.
+        strong.delete("part = 'b'")
+        strong.append([row(9, "b")])
+        assert ids(strong) == [2, 4, 5, 6, 8, 9]
+        assert self.on_main(strong) == [2, 4, 5, 6, 8, 9]
 
     def test_properties(self, root):
         table = phalanx.create(root, SCHEMA, ["part"], properties={"anchor": "never", "x": "y"})

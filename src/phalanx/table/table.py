@@ -76,6 +76,18 @@ def open(
     return Table(Snapshot.at(location, version))
 
 
+def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckReport:
+    """Look for every inconsistency in a table, also in one that cannot be opened any more."""
+    return health.check(Location(uri, storage_options))
+
+
+def repair(
+    uri: Uri, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
+) -> RepairReport:
+    """Mend what `check` finds where it can be mended, also in a table that cannot be opened."""
+    return health.repair(Location(uri, storage_options), dry_run)
+
+
 class Table:
     """A table at one snapshot.
 

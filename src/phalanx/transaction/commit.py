@@ -180,11 +180,14 @@ class Transaction:
                 if self.landed(newest):
                     self.repeated = self.named
                     return newest
+                self._check_table(newest)
                 if newest.head.transactions != "weak":
                     return self._finish_as_strong(newest)
                 # With a name it waits for the lock: of two that race, the second does nothing.
                 self._view.settle()
                 reach("commit.leaves-committed")
+                if self.durable:
+                    durable.sync(self._view.leaf_uris(), self._started)
                 head = newest.head.after(
                     dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
                 )
@@ -200,6 +203,8 @@ class Transaction:
                     # The reply was lost, not necessarily the commit.
                     if not self.landed():
                         raise
+                if self.durable:
+                    durable.sync([self.location.manifest], self._started)
                 done = Snapshot.latest(self.location)
                 _complete(done.manifest, done.head)
                 return done
@@ -284,8 +289,8 @@ class Transaction:
                     f"has removed files it had written ({gone[0]}): nothing was changed, try again"
                 )
 
-    def _rebase(self, newest: Snapshot) -> None:
-        """Run the operations again on a newer snapshot."""
+    def _check_table(self, newest: Snapshot) -> None:
+        """What the rows were written for must still be there."""
         base = self.base
         if newest.head.table_id != base.head.table_id:
             raise ConflictError(f"the table {self.location.uri} was dropped and made again")
@@ -295,6 +300,10 @@ class Transaction:
                 f"{self._others(newest)}: try again"
             )
         newest.head.check_writable()
+
+    def _rebase(self, newest: Snapshot) -> None:
+        """Run the operations again on a newer snapshot."""
+        self._check_table(newest)
         self._check_reads(newest)
         self._view = View(newest, self._commits, self._pool)
         for operation in self.operations:

@@ -315,6 +315,10 @@ class View:
             if place.row is None:
                 _add_leaf(rows, _row(work), work, sequence)
 
+    def leaf_uris(self) -> list[str]:
+        """Where the transaction has written."""
+        return [self.base.location.child(work.place.folder) for work in self._works.values()]
+
     def changed_leaves(self) -> list[tuple[Leaf, int | None]]:
         """The leaves that the transaction leaves behind changed, with their versions."""
         return [
