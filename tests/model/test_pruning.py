@@ -131,6 +131,9 @@ def test_the_conditions_around_count():
     where = "a >= 10 AND (a < 15 AND s = 'x' OR a < 10 AND s = 'y')"
     leaves = [(0, "x"), (0, "y"), (10, "x"), (10, "y"), (20, "x")]
     assert left_over(where, spec, SCHEMA, leaves) == {(10, "x"): "a < 15"}
+    # Each could be true in the partition 10, but not both.
+    where = "a >= 15 AND (a < 12 OR s = 'x')"
+    assert left_over(where, spec, SCHEMA, leaves) == {(10, "x"): "a >= 15", (20, "x"): None}
 
 
 def test_many_conditions():

@@ -494,6 +494,12 @@ STRINGS = [
         },
     ),
     ("truncate(3, s)", WORDS, "s NOT LIKE 'a%'", {"", "b"}),
+    (
+        "truncate(3, s)",
+        WORDS,
+        "s NOT LIKE 'a_c%'",
+        dict.fromkeys(["", "a", "ab", "abc", "abd", "b"], "NOT (s LIKE 'a_c%')"),
+    ),
     ("truncate(3, s)", WORDS, "s LIKE '%'", {"", "a", "ab", "abc", "abd", "b"}),
     # A value shorter than the width is the string itself.
     ("truncate(3, s)", WORDS, "s = 'ab'", {"ab"}),

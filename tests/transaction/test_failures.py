@@ -330,7 +330,8 @@ def test_a_repair_that_fails_can_be_repeated(tmp_path):
     reached = steps(lambda: repair(uri))
     assert state(uri) == whole
     assert set(reached) >= {name for name in named_in_source() if name.startswith("repair.")}
-    for step, action in zip(sorted(reached), itertools.cycle(("raise", "kill"))):
+    chosen = sorted(step for step in reached if not step.endswith(".before"))
+    for step, action in zip(chosen, itertools.cycle(("raise", "kill"))):
         uri = damaged()
         if action == "kill":
             start(repair_and_die, uri, step, 1).join(60)

@@ -320,7 +320,7 @@ class FloatDomain(Domain):
     def _key(self, value: float) -> int:
         if value != value:
             return self._infinity + 1
-        bits: int = struct.unpack(self._int, struct.pack(self._float, value + 0.0))[0]
+        bits: int = struct.unpack(self._int, struct.pack(self._float, value))[0]
         return bits if bits >= 0 else -(bits & self._magnitude)
 
     def value(self, key: int) -> float:

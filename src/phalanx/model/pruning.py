@@ -54,7 +54,7 @@ from phalanx.model.predicates import (
     like_prefix,
 )
 from phalanx.model.schema import TableSchema
-from phalanx.model.sets import FULL, Interval, ValueSet
+from phalanx.model.sets import ALL_VALUES, FULL, Interval, ValueSet
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Day, Extract, Hour, Month, Year
 
@@ -88,9 +88,10 @@ class PartitionColumn:
                 found |= (self.codes >= low) & (self.codes < high)
             return found
         table = np.zeros(len(self.values) + 1, dtype=bool)
+        table[-1] = wanted.null
         for low, high in ranges:
-            table[low + 1 : high + 1] = True
-        found = table.take(self.codes + 1)
+            table[max(low, 0) : high] = True
+        found = table[self.codes.astype(np.intp)]
         return found
 
     def code_ranges(self, wanted: ValueSet) -> list[tuple[int, int]]:
@@ -117,8 +118,8 @@ class PartitionColumn:
     def numbers(self) -> np.ndarray[Any, Any]:
         """The values of an integer field, 0 where NULL."""
         table = np.zeros(len(self.values) + 1, dtype=np.int64)
-        table[1:] = np.asarray(self.values)
-        return table.take(self.codes + 1)
+        table[:-1] = np.asarray(self.values)
+        return table[self.codes.astype(np.intp)]
 
     def arrow(self, codes: Codes | None = None) -> pa.Array:
         """The values as a plain Arrow array."""
@@ -366,10 +367,11 @@ class _Span:
             starts = years[:, None] * 12 + (months[None, :] - 1)
         else:
             starts = civil.days_of(years[:, None], months[None, :], 1)
+        # The last row and column are for NULL, whose code is -1.
         table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
-        table[1:, 1:] = starts
-        where = (year.codes + 1).astype(np.int64) * table.shape[1] + (finer[0].codes + 1)
-        found: np.ndarray[Any, Any] = table.reshape(-1).take(where)
+        table[:-1, :-1] = starts
+        where = year.codes.astype(np.intp) * table.shape[1] + finer[0].codes
+        found: np.ndarray[Any, Any] = table.reshape(-1)[where]
         if len(finer) > 1:
             found += finer[1].numbers() - 1
         if len(finer) > 2:
@@ -465,10 +467,11 @@ def _implied(node: Predicate) -> tuple[Column | None, ValueSet]:
                 function="like", args=(Column() as column, Literal(kind="string", value=pattern))
             ),
             values=values,
-        ) if values == BooleanDomain().point(1):
+        ) if not values.null:
             domain = domain_of(column.type)
             assert isinstance(domain, TextDomain)
-            return column, domain.prefix(like_prefix(pattern)[0])
+            is_like = values == BooleanDomain().point(1)
+            return column, domain.prefix(like_prefix(pattern)[0]) if is_like else ALL_VALUES
         case Restrict():
             return _about_column(node)
     return None, FULL
