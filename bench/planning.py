@@ -17,6 +17,7 @@ from bench.measure import Figure, interleaved
 from phalanx.storage import cache
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
 from phalanx.table.table import Table
+from phalanx.transaction import snapshot as snapshots
 from phalanx.transaction.snapshot import Snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("country", pa.string())])
@@ -75,6 +76,7 @@ def main() -> int:
             assert selected == 2 * (leaves >= 10_000) or leaves == 1_000, selected
 
             def cached(folder: Path = folder) -> None:
+                snapshots._recent = snapshots._Recent(16)  # only the file is left
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             def uncached(folder: Path = folder) -> None:
@@ -82,6 +84,7 @@ def main() -> int:
                 path = cache.path_of(snapshot.manifest)
                 if path is not None:
                     path.unlink(missing_ok=True)
+                snapshots._recent = snapshots._Recent(16)
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             cached()

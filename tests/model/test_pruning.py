@@ -136,6 +136,21 @@ def test_the_conditions_around_count():
     assert left_over(where, spec, SCHEMA, leaves) == {(10, "x"): "a >= 15", (20, "x"): None}
 
 
+def test_two_conditions_on_one_column_count_together():
+    """The year and the end of a range are different terms of the same column."""
+    spec = build_spec(1, [expr("date_trunc('week', col0)", ["ts"], "week")], SCHEMA)
+    before, new_year, january, later = (
+        (dt.datetime(*day),)
+        for day in [(2024, 12, 23), (2024, 12, 30), (2025, 1, 13), (2025, 1, 20)]
+    )
+    for where in (
+        "date_part('year', ts) = 2025 AND ts < '2025-01-20'",
+        "ts < '2025-01-20' AND date_part('year', ts) = 2025",
+    ):
+        left = left_over(where, spec, SCHEMA, [before, new_year, january, later])
+        assert left == {new_year: "date_part('year', ts) = 2025", january: None}
+
+
 def test_many_conditions():
     """More combinations of answers than a table has room for."""
     spec = build_spec(1, ["a", "b"], SCHEMA)

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.spelling import quote
 from phalanx.storage import cache
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaves import Leaves
@@ -256,7 +257,9 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     if "sequence" not in manifest.dataset.schema.names:
         return None
     columns = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
-    rows = manifest.read(columns, f"sequence >= {head.sequence}").to_pylist()
+    made_by = transaction_row(head.transaction_id)
+    ends = f"object_id IN ('{HEAD_ID}', {quote(made_by)})"
+    rows = manifest.read(columns, f"sequence > {head.sequence} OR {ends}").to_pylist()
     by_type: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         by_type.setdefault(row["object_type"], []).append(row)
@@ -264,7 +267,7 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     transactions = {row["sequence"]: row for row in by_type.get(TRANSACTION, [])}
     if len(heads) != 1 or head.sequence not in transactions:
         return None
-    if transactions[head.sequence]["object_id"] != transaction_row(head.transaction_id):
+    if transactions[head.sequence]["object_id"] != made_by:
         return None
     newest = head_of(heads[0])
     since = range(head.sequence + 1, newest.sequence + 1)

@@ -60,7 +60,7 @@ class Commits:
     def __init__(self) -> None:
         # The deltas are kept too: they are told apart by what they are made of.
         self._made: dict[Any, tuple[int, LeafDelta]] = {}
-        self._on_main: dict[Any, tuple[int, LeafDelta]] = {}
+        self._on_main: list[tuple[int, LeafDelta]] = []
         #: Of a table that became strong: what it has of each leaf's main branch, by folder.
         self.taken_over: dict[str, int] = {}
 
@@ -74,17 +74,16 @@ class Commits:
         self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
     ) -> int:
         """The same for a weak table, where a change must never be made twice."""
-        key = (leaf.uri, delta.identity)
-        if key not in self._on_main:
-            self._on_main[key] = (leaf.commit_on_main(base, delta, schema), delta)
-        return self._on_main[key][0]
+        version = leaf.commit_on_main(base, delta, schema)
+        self._on_main.append((version, delta))
+        return version
 
     def left_to_add(self, folder: str, written: Sequence[Written]) -> list[Written]:
         """Files without those that a table which became strong has taken over from main."""
         until = self.taken_over.get(folder, 0)
         there = {
             id(part)
-            for made, delta in self._on_main.values()
+            for made, delta in self._on_main
             if made <= until
             for part in delta.added
         }
@@ -97,7 +96,7 @@ class Commits:
     @property
     def only_added(self) -> bool:
         """Whether all that was done on main was to add rows."""
-        return not any(delta.touched or delta.replaced for _, delta in self._on_main.values())
+        return not any(delta.touched or delta.replaced for _, delta in self._on_main)
 
 
 class View:
