@@ -336,6 +336,15 @@ class TestTransaction:
             tx.overwrite([row(7, "new"), row(8, "a")], mode)
         assert ids(table) == ([7, 8] if mode == "table" else [3, 4, 7, 8])
 
+    def test_a_leaf_is_emptied_twice(self, table):
+        """The two changes look the same and are not: rows came in between."""
+        with table.transaction() as tx:
+            tx.overwrite([row(5, "c")])
+            tx.overwrite([row(6, "a"), row(7, "a")])
+            assert tx.delete("part = 'a'") == 2
+            assert tx.count() == 0
+        assert rows(table) == []
+
     def test_an_update_over_rows_it_has_just_written(self, strong):
         with strong.transaction() as tx:
             tx.append([row(5)])

@@ -73,7 +73,7 @@ class Commits:
     def commit_on_main(
         self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
     ) -> int:
-        """The same for a weak table, where a change must never be made twice."""
+        """Commit for a weak table, where nothing is run again; what was done is remembered."""
         version = leaf.commit_on_main(base, delta, schema)
         self._on_main.append((version, delta))
         return version
@@ -81,12 +81,7 @@ class Commits:
     def left_to_add(self, folder: str, written: Sequence[Written]) -> list[Written]:
         """Files without those that a table which became strong has taken over from main."""
         until = self.taken_over.get(folder, 0)
-        there = {
-            id(part)
-            for made, delta in self._on_main
-            if made <= until
-            for part in delta.added
-        }
+        there = {id(part) for made, delta in self._on_main if made <= until for part in delta.added}
         return [part for part in written if id(part) not in there]
 
     @property
