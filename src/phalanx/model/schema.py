@@ -29,8 +29,8 @@ class TableSchema:
     tagged: pa.Schema
 
     @staticmethod
-    def assign(schema: pa.Schema) -> TableSchema:
-        """The schema of a new table: every field gets the next id, depth first.
+    def assign(schema: pa.Schema, first: int = 0) -> TableSchema:
+        """The schema of a new table: every field gets the next id from `first` on, depth first.
 
         Raises InvalidInput for an empty schema, a repeated or impossible name.
         """
@@ -41,7 +41,7 @@ class TableSchema:
         names: set[str] = set()
         for field in schema:
             _check_name(field.name, names)
-        counter = iter(range(2**31))
+        counter = iter(range(first, 2**31))
         fields = [_retag(field, lambda _: str(next(counter))) for field in schema]
         return TableSchema(pa.schema(fields, metadata=schema.metadata))
 

@@ -27,6 +27,7 @@ from phalanx.model.domains import FloatDomain, Literal, domain_of
 from phalanx.model.predicates import Column, Dialect, Predicate, Restrict, to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.model.spelling import arrow_literal, quote
+from phalanx.storage.fieldids import with_ids
 from phalanx.storage.location import Location, leaf_session
 
 log = logging.getLogger("phalanx")
@@ -249,6 +250,13 @@ class Leaf:
             return False
         return True
 
+    def fragment_sizes(self, version: int | None) -> dict[int, int]:
+        """The bytes of each fragment of a version, by its id."""
+        return {
+            fragment.fragment_id: sum(f.file_size_bytes or 0 for f in fragment.metadata.files)
+            for fragment in self.open(version).get_fragments()
+        }
+
     def size(self, version: int | None) -> tuple[int, int]:
         """Bytes of data files and number of fragments of a version."""
         fragments = self.open(version).get_fragments()
@@ -281,15 +289,20 @@ class Leaf:
         limit: int | None = None,
         in_order: bool = True,
         batch_rows: int | None = None,
+        fragments: Sequence[int] | None = None,
+        row_ids: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a version that satisfy a predicate, in batches.
+
+        With `fragments` only those are read; with `row_ids` there is a column `_rowid` as well.
 
         With `batch_rows` the leaf is read in one go: that is for small ones, where the setting
         up of a stream would take longer than the reading. Raises InvalidInput where Lance cannot
         evaluate the predicate.
         """
         handle = self.open(version)
-        if batch_rows and where is None and limit is None:
+        plain = not row_ids and fragments is None
+        if batch_rows and where is None and limit is None and plain:
             batches = self._read_files(handle, list(columns), batch_rows)
             if batches is not None:
                 yield from batches
@@ -302,6 +315,8 @@ class Leaf:
                 batch_size=batch_rows,
                 batch_size_bytes=None if batch_rows else BATCH_BYTES,
                 scan_in_order=in_order,
+                fragments=_chosen(handle, fragments),
+                with_row_id=row_ids,
             )
             yield from scanner.to_table().to_batches() if batch_rows else scanner.to_batches()
 
@@ -350,6 +365,10 @@ class Leaf:
                 raise
             reason = text.split(": ", 1)[-1]
             raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
+
+
+def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:
+    return None if fragments is None else [handle.get_fragment(id) for id in fragments]
 
 
 def _is_special(type: pa.DataType) -> bool:
@@ -423,12 +442,17 @@ def _paths(handle: Any) -> frozenset[str]:
 def _lance_schema(schema: TableSchema) -> LanceSchema:
     """The schema of a new leaf, with the table's field ids."""
     plain = LanceSchema.from_pyarrow(schema.arrow)
-    if _ids(plain) != schema.field_ids:
-        raise InvalidInput(
-            f"a leaf cannot be made: Lance numbers the fields of this schema {_ids(plain)}, "
-            f"the table {schema.field_ids}"
-        )
-    return plain
+    given, wanted = _ids(plain), schema.field_ids
+    if given == wanted:
+        return plain
+    if len(given) == len(wanted):
+        made = with_ids(plain, dict(zip(given, wanted, strict=True)))
+        if _ids(made) == wanted:
+            return made
+    raise InvalidInput(
+        f"a leaf cannot be made: Lance numbers the fields of this schema {given}, "
+        f"the table {wanted}"
+    )
 
 
 def _ids(schema: LanceSchema) -> list[int]:

@@ -21,7 +21,13 @@ from phalanx.model.domains import domain_of
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
-from phalanx.storage.manifest import TABLE, VERSION, ManifestVersion, partition_columns
+from phalanx.storage.manifest import (
+    TABLE,
+    VERSION,
+    ManifestVersion,
+    manifest_schema,
+    partition_columns,
+)
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
@@ -88,6 +94,20 @@ class Leaves:
             order.append(column.codes)
         ranks = np.lexsort(order[::-1])
         return Leaves(pa.table(arrays).take(pa.array(ranks)), specs)
+
+    @staticmethod
+    def empty(specs: Iterable[PartitionSpec]) -> Leaves:
+        """The leaves of a table without rows."""
+        specs = tuple(specs)
+        fields = partition_columns(specs).values()
+        schema = manifest_schema(specs)
+        plain = [schema.field(name) for name in _PLANNING]
+        plain += [pa.field(f.column_name, f.result_type) for f in fields]
+        return Leaves._sorted(pa.schema(plain).empty_table(), specs)
+
+    def none(self) -> Leaves:
+        """The same table without leaves."""
+        return Leaves(self.table.slice(0, 0), self.specs.values())
 
     def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> Leaves:
         """The leaves after some have changed, come (`index` is -1) or gone."""

@@ -339,6 +339,18 @@ class ManifestVersion:
             self.location.open(self.location.manifest).add_columns(column)
         return ManifestVersion(self.location)
 
+    def add_partition_columns(self, specs: Iterable[PartitionSpec]) -> ManifestVersion:
+        """The newest version of the manifest, with a column for every field of some specs."""
+        fields = partition_columns(specs).values()
+        newest = ManifestVersion(self.location)
+        have = newest.dataset.schema.names
+        missing = [pa.field(f.column_name, f.result_type) for f in fields]
+        missing = [field for field in missing if field.name not in have]
+        if missing:
+            self.location.open(self.location.manifest).add_columns(missing)
+            newest = ManifestVersion(self.location)
+        return newest
+
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
         return sorted(entry["version"] for entry in self.dataset.version_refs())
@@ -378,6 +390,13 @@ class ManifestVersion:
                 raise SwapLost(text) from None
             raise
         return int(target.version)
+
+
+class NoManifest(ManifestVersion):
+    """The manifest of a table that is not there yet: nothing can be read from it."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
 
 
 def head_of(row: Mapping[str, Any]) -> Head:

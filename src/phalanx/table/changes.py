@@ -143,12 +143,26 @@ class TableTransaction:
 
     def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES) -> None:
         """Add rows."""
-        snapshot = self._current()
+        self._check_open()
         if self.repeated:
             return
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
-        written = self._write(chunks, buffer_bytes)
-        self._transaction.run(Append(snapshot.head.spec, written))
+        self.add(self._write(chunks, buffer_bytes), "append", None)
+
+    def add(self, written: Sequence[WrittenLeaf], mode: str, where: Predicate | None) -> None:
+        """Add rows that have been written already, in the place of others or beside them.
+
+        `mode` is "append", or says what they replace: "table", "partitions" or "where".
+        """
+        spec = self._current().head.spec
+        if self.repeated:
+            return
+        if where is not None:
+            self._transaction.run(Delete(where, self._transaction.isolation))
+        if mode in ("table", "partitions"):
+            self._transaction.run(Overwrite(spec, written, only_partitions=mode == "partitions"))
+        else:
+            self._transaction.run(Append(spec, written))
 
     def overwrite(
         self,
@@ -165,15 +179,11 @@ class TableTransaction:
         if self.repeated:
             return
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
-        spec = snapshot.head.spec
         if where is None:
-            written = self._write(chunks, buffer_bytes)
-            self._transaction.run(Overwrite(spec, written, only_partitions=mode == "partitions"))
+            self.add(self._write(chunks, buffer_bytes), mode, None)
             return
         predicate = predicate_of(where, snapshot)
-        written = self._write(_all_match(chunks, predicate), buffer_bytes)
-        self._transaction.run(Delete(predicate, self._transaction.isolation))
-        self._transaction.run(Append(spec, written))
+        self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
     def delete(self, where: str) -> int:
         """Delete the rows that match; returns how many there were."""
@@ -185,11 +195,19 @@ class TableTransaction:
         if not isinstance(where, str):
             raise InvalidInput("delete takes a filter; to delete every row, write 'TRUE'")
         predicate = predicate_of(where, snapshot)
+        return self._delete_where(predicate)
+
+    def _delete_where(self, predicate: Predicate) -> Callable[[], int]:
         if self.repeated:
             return lambda: 0
         operation = Delete(predicate, self._transaction.isolation)
         self._transaction.run(operation)
         return lambda: operation.deleted
+
+    def delete_where(self, predicate: Predicate) -> int:
+        """Delete the rows that match a predicate; returns how many there were."""
+        self._check_open()
+        return self._told(self._delete_where(predicate))
 
     def update(self, values: Mapping[str, str], where: str | None = None) -> int:
         """Set columns in the rows that match; returns how many there were."""
@@ -272,7 +290,7 @@ def _whole(data: Any, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _all_match(tables: Any, predicate: Predicate) -> Any:
+def all_match(tables: Any, predicate: Predicate) -> Any:
     """Refuse rows that the next overwrite with the same filter would not replace."""
     for table in tables:
         wrong = table.num_rows - int(matches(predicate, table).sum())

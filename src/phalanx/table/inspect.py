@@ -32,7 +32,8 @@ def partitions(snapshot: Snapshot) -> pa.Table:
         columns[name.removesuffix("_count") + "s"] = sizes.get(name, leaves.table.column(name))
     columns["version"] = leaves.table.column("read_version")
     root = snapshot.location.uri
-    columns["uri"] = pa.array([f"{root}/{x}" for x in leaves.table.column("location").to_pylist()])
+    folders = leaves.table.column("location").to_pylist()
+    columns["uri"] = pa.array([f"{root}/{folder}" for folder in folders], pa.string())
     return pa.table(columns)
 
 

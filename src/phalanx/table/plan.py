@@ -123,17 +123,19 @@ class Plan:
             f"({self.pruned:,} pruned), {rows} rows, {_size(self.bytes)}"
         )
         if self.predicate != EVERYTHING:
-            lines.append(f"  pruned by   {self._pruned_by()}")
+            lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
         for leaf in [self._leaf(int(i)) for i in self.indices[:_NAMED]]:
             filter = "" if leaf.residual is None else f"  filter: {leaf.residual}"
             count = "?" if leaf.rows is None else f"{leaf.rows:,}"
-            lines.append(f"    {self._named(leaf)}  {count} rows{filter}")
+            lines.append(f"    {self.name_of(leaf.row)}  {count} rows{filter}")
         if self.selected > _NAMED:
             lines.append(f"    … and {self.selected - _NAMED:,} more")
         return "\n".join(lines)
 
-    def _pruned_by(self) -> str:
+    @property
+    def pruned_by(self) -> str:
+        """The partition fields that leaves were left out by, or why none was."""
         used = {column.field_id for column in columns_of(self.predicate)}
         named = [
             field.field_id
@@ -157,13 +159,14 @@ class Plan:
             return "none left: partition values decide it"
         return f"left for {self.selected - certain:,} of {self.selected:,} partitions"
 
-    def _named(self, leaf: PlannedLeaf) -> str:
-        spec = self.snapshot.leaves.specs[leaf.row.spec_id]
+    def name_of(self, row: LeafRow) -> str:
+        """The partition of a leaf, for a person to read."""
+        spec = self.snapshot.leaves.specs[row.spec_id]
         if not spec.fields:
             return "the whole table"
         return " / ".join(
             f"{field.field_id}={'NULL' if key is None else value_text(key, field.result_type)}"
-            for field, key in zip(spec.fields, leaf.row.keys, strict=True)
+            for field, key in zip(spec.fields, row.keys, strict=True)
         )
 
 

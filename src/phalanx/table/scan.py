@@ -123,7 +123,7 @@ class Scan:
         """The rows of one leaf, with the table's types."""
         names = self.schema.names
         found = Leaf(self._snapshot.location, leaf.row.location).scan(
-            leaf.version, names, leaf.where, self._limit, in_order, _whole(leaf.row)
+            leaf.version, names, leaf.where, self._limit, in_order, whole_leaf(leaf.row)
         )
         for batch in found:
             yield _as(batch, self.schema)
@@ -132,7 +132,7 @@ class Scan:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def _whole(row: LeafRow) -> int | None:
+def whole_leaf(row: LeafRow) -> int | None:
     """The number of rows of a leaf that is small enough to be read in one go, else None."""
     rows, size = row.row_count, row.byte_count
     if not rows or size is None or rows > _SMALL_ROWS or size > _SMALL_BYTES:
@@ -213,7 +213,7 @@ _Item = tuple[list[pa.RecordBatch], bool] | BaseException
 def _feed(scan: Scan, leaf: PlannedLeaf, channel: _Channel, in_order: bool) -> None:
     """Read one leaf into a channel; an error travels the same way as a batch."""
     try:
-        if _whole(leaf.row):
+        if whole_leaf(leaf.row):
             channel.put((list(scan._read(leaf, in_order)), True))
             return
         for batch in scan._read(leaf, in_order):

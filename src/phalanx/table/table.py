@@ -5,23 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
-from phalanx.model.schema import TableSchema
-from phalanx.model.specs import CustomField, PartitionSpec, build_spec
+from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
-from phalanx.storage.head import Head
-from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.table import health, inspect, maintain
+from phalanx.table import birth, health, inspect, maintain
 from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
-from phalanx.table.operations import check_properties
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
@@ -48,15 +42,8 @@ def create(
     Raises TableExists where there is a table already, InvalidInput where schema and fields do
     not go together. Nothing is written then.
     """
-    if transactions not in ("strong", "weak"):
-        raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
     location = Location(uri, storage_options)
-    tagged = TableSchema.assign(schema)
-    check_storable(tagged)
-    spec = build_spec(1, partition_by, tagged)
-    check_properties(properties or {})
-    head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
-    head = replace(head, properties=dict(properties or {}))
+    head = birth.first_head(schema, partition_by, transactions, properties)
     manifest.create(location, head, first_rows(head))
     return Table(Snapshot.latest(location))
 

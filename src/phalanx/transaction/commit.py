@@ -231,6 +231,9 @@ class Transaction:
         """One attempt to make the view the table's next snapshot."""
         snapshot = self._view.base
         head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
+        manifest = snapshot.manifest
+        if head.specs != snapshot.head.specs:
+            manifest = self._prepared(head)
         rows = Rows(head.specs)
         removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
@@ -242,7 +245,7 @@ class Transaction:
             reach("commit.leaves-synced")
         reach("commit.before-swap")
         try:
-            version = snapshot.manifest.swap(rows.to_table(), removed)
+            version = manifest.swap(rows.to_table(), removed)
             reach("commit.after-swap")
         except SwapLost:
             raise
@@ -262,6 +265,16 @@ class Transaction:
                 f"{self.location.uri}, so do not repeat it, but then something failed: {error}"
             ) from error
 
+    def _prepared(self, head: Head) -> ManifestVersion:
+        """The manifest with columns for the fields of a new spec, where nobody has committed."""
+        try:
+            manifest = self._view.base.manifest.add_partition_columns(head.specs)
+        except OSError as error:
+            raise SwapLost(str(error)) from None
+        if manifest.head().transaction_id != self._view.base.head.transaction_id:
+            raise SwapLost("somebody has committed meanwhile")
+        return manifest
+
     def _landed_as(self, version: int, head: Head) -> Snapshot:
         """What comes after the swap. The transaction has landed, whatever happens here."""
         if self.durable:
@@ -272,6 +285,11 @@ class Transaction:
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")
         manifest = ManifestVersion(self.location, version)
+        before = self._view.base.head
+        if head.schema != before.schema or head.specs != before.specs:
+            with contextlib.suppress(OSError, ValueError):
+                publish(manifest.dataset, head)
+            return Snapshot(manifest, head)
         _complete(manifest, head)
         return Snapshot(manifest, head, self._view.current().leaves)
 

@@ -18,6 +18,7 @@ from phalanx.storage.manifest import (
     TAG,
     TRANSACTION,
     ManifestVersion,
+    NoManifest,
     head_of,
     transaction_row,
 )
@@ -61,6 +62,11 @@ class Snapshot:
             found.news = None
         _recent.put(location.uri, found)
         return found
+
+    @staticmethod
+    def unborn(location: Location, head: Head) -> Snapshot:
+        """A table that does not exist yet, or not like that: it has a head and no leaf."""
+        return Snapshot(NoManifest(location), head, Leaves.empty(head.specs))
 
     @staticmethod
     def at(location: Location, version: Version) -> Snapshot:

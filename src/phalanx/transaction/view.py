@@ -106,7 +106,7 @@ class View:
         self.steps = 0
         #: What else the next snapshot changes: fields of the head, rows that are no leaves.
         self.head_changes: dict[str, Any] = {}
-        self.other_rows: list[tuple[str, str, dict[str, str], int]] = []
+        self.other_rows: list[tuple[str, str, dict[str, str], int | None]] = []
         self.other_removed: list[str] = []
 
     @property
@@ -116,6 +116,12 @@ class View:
     @property
     def spec(self) -> PartitionSpec:
         return self.base.head.spec
+
+    @property
+    def schema(self) -> TableSchema:
+        """The schema that new leaves have."""
+        found: TableSchema = self.head_changes.get("schema", self.base.head.schema)
+        return found
 
     def current(self) -> Snapshot:
         """The table with the transaction's changes."""
@@ -259,7 +265,7 @@ class View:
 
         def commit(work: _Work) -> None:
             leaf = Leaf(self.base.location, work.place.folder)
-            base, delta, schema = work.version, work.pending, self.base.head.schema
+            base, delta, schema = work.version, work.pending, self.schema
             if self.is_weak:
                 self._commits.commit_on_main(leaf, base, delta, schema)
                 work.version = None

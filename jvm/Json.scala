@@ -1,0 +1,119 @@
+package org.apache.spark.sql.phalanx
+
+import java.util.Base64
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import com.fasterxml.jackson.databind.node.JsonNodeFactory
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.connector.expressions.{Cast, Expression, Expressions, Extract, GeneralScalarExpression, Literal, NamedReference, Transform}
+import org.apache.spark.sql.types._
+import org.apache.spark.unsafe.types.UTF8String
+
+/** Spark's values, expressions and transforms as JSON, and back. Nothing is interpreted here. */
+object Json {
+  val mapper = new ObjectMapper()
+  private val make = JsonNodeFactory.instance
+
+  def node(value: Any): JsonNode = value match {
+    case null | None => make.nullNode()
+    case Some(inner) => node(inner)
+    case tree: JsonNode => tree
+    case text: String => make.textNode(text)
+    case flag: Boolean => make.booleanNode(flag)
+    case number: Int => make.numberNode(number)
+    case number: Long => make.numberNode(number)
+    case bytes: Array[Byte] => make.textNode(Base64.getEncoder.encodeToString(bytes))
+    case map: Map[_, _] =>
+      val found = make.objectNode()
+      map.foreach { case (key, inner) => found.set[JsonNode](key.toString, node(inner)) }
+      found
+    case map: java.util.Map[_, _] => node(map.asScala.toMap)
+    case many: Array[_] => node(many.toSeq)
+    case many: Iterable[_] =>
+      val found = make.arrayNode()
+      many.foreach(inner => found.add(node(inner)))
+      found
+  }
+
+  def strings(tree: JsonNode): Seq[String] = tree.elements().asScala.map(_.asText()).toSeq
+
+  def each(tree: JsonNode): Seq[JsonNode] = tree.elements().asScala.toSeq
+
+  def struct(tree: JsonNode): StructType =
+    DataType.fromJson(mapper.writeValueAsString(tree)).asInstanceOf[StructType]
+
+  def bytes(tree: JsonNode): Array[Byte] = Base64.getDecoder.decode(tree.asText())
+
+  /** An expression of the connector API; what is unknown becomes a call that Python refuses. */
+  def expression(found: Expression): JsonNode = found match {
+    case column: NamedReference => node(Map("column" -> column.fieldNames().toSeq))
+    case literal: Literal[_] =>
+      node(Map("value" -> value(literal.value, literal.dataType), "type" -> literal.dataType.json))
+    case cast: Cast =>
+      node(Map("call" -> "CAST", "to" -> cast.dataType.json,
+        "args" -> Seq(expression(cast.expression))))
+    case part: Extract =>
+      node(Map("call" -> "EXTRACT", "field" -> part.field, "args" -> Seq(expression(part.source))))
+    case call: GeneralScalarExpression =>
+      node(Map("call" -> call.name, "args" -> call.children.toSeq.map(expression)))
+    case other => node(Map("call" -> "?", "args" -> Seq.empty, "text" -> other.describe()))
+  }
+
+  /** A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text. */
+  def value(found: Any, kind: DataType): JsonNode = (found, kind) match {
+    case (null, _) => make.nullNode()
+    case (flag: Boolean, _) => make.booleanNode(flag)
+    case (number: Number, _: IntegralType | DateType | TimestampType | TimestampNTZType) =>
+      make.numberNode(number.longValue())
+    case (raw: Array[Byte], _) => node(raw)
+    case (other, _) => make.textNode(other.toString)
+  }
+
+  /** The inverse of `value`. */
+  def internal(tree: JsonNode, kind: DataType): Any = if (tree == null || tree.isNull) null else kind match {
+    case BooleanType => tree.asBoolean()
+    case ByteType => tree.asInt().toByte
+    case ShortType => tree.asInt().toShort
+    case IntegerType | DateType => tree.asInt()
+    case LongType | TimestampType | TimestampNTZType => tree.asLong()
+    case FloatType => java.lang.Float.parseFloat(tree.asText())
+    case DoubleType => java.lang.Double.parseDouble(tree.asText())
+    case BinaryType => bytes(tree)
+    case exact: DecimalType =>
+      Decimal(new java.math.BigDecimal(tree.asText()), exact.precision, exact.scale)
+    case _ => UTF8String.fromString(tree.asText())
+  }
+
+  def row(tree: JsonNode, kinds: Seq[DataType]): InternalRow = new GenericInternalRow(
+    kinds.zipWithIndex.map { case (kind, at) => internal(tree.get(at), kind) }.toArray[Any])
+
+  /** A partition transform: its name, and columns or constants as arguments. */
+  def transform(found: Transform): JsonNode =
+    node(Map("name" -> found.name(), "args" -> found.arguments().toSeq.map(expression)))
+
+  /** The inverse of `transform`. */
+  def transform(tree: JsonNode): Transform = {
+    val args: Seq[Expression] = each(tree.get("args")).map { arg =>
+      if (arg.has("column")) Expressions.column(quoted(strings(arg.get("column"))))
+      else if (arg.get("value").isTextual) Expressions.literal(arg.get("value").asText())
+      else Expressions.literal(arg.get("value").asInt())
+    }
+    (tree.get("name").asText(), args) match {
+      case ("identity", Seq(column: NamedReference)) => Expressions.identity(column.describe())
+      case ("bucket", (number: Literal[_]) +: columns) =>
+        Expressions.bucket(number.value.asInstanceOf[Int], columns.map(_.describe()): _*)
+      case ("years", Seq(column)) => Expressions.years(column.describe())
+      case ("months", Seq(column)) => Expressions.months(column.describe())
+      case ("days", Seq(column)) => Expressions.days(column.describe())
+      case ("hours", Seq(column)) => Expressions.hours(column.describe())
+      case (name, _) => Expressions.apply(name, args: _*)
+    }
+  }
+
+  private def quoted(parts: Seq[String]): String =
+    parts.map(part => "`" + part.replace("`", "``") + "`").mkString(".")
+}

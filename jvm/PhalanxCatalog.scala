@@ -1,0 +1,183 @@
+package org.apache.spark.sql.phalanx
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.catalyst.analysis.{NamespaceAlreadyExistsException, NoSuchFunctionException, NoSuchNamespaceException, NoSuchTableException, NonEmptyNamespaceException, TableAlreadyExistsException}
+import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.TableChange._
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * A warehouse of tables: `<warehouse>/<namespace>/<table>` is a table's root.
+ *
+ * Tables that have been created or replaced with rows appear together with them, in one snapshot.
+ */
+class PhalanxCatalog extends TableCatalog with StagingTableCatalog with SupportsNamespaces
+    with FunctionCatalog {
+
+  private var catalog: String = _
+  private var settings: JsonNode = _
+
+  override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
+    catalog = name
+    settings = Json.node(options.asCaseSensitiveMap())
+  }
+
+  override def name(): String = catalog
+
+  override def defaultNamespace(): Array[String] = Array("default")
+
+  private def parts(ident: Identifier): Seq[String] = ident.namespace().toSeq :+ ident.name()
+
+  private def call(op: String, arguments: (String, Any)*): JsonNode =
+    Bridge.call(op, Seq("catalog" -> settings) ++ arguments: _*)
+
+  // Tables
+
+  private def load(ident: Identifier, arguments: (String, Any)*): Table = {
+    val found = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
+    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    table(ident, found)
+  }
+
+  private def table(ident: Identifier, found: JsonNode) =
+    new PhalanxTable(catalog +: parts(ident), found)
+
+  override def loadTable(ident: Identifier): Table = load(ident)
+
+  override def loadTable(ident: Identifier, version: String): Table =
+    load(ident, "version" -> version)
+
+  override def loadTable(ident: Identifier, micros: Long): Table = load(ident, "time" -> micros)
+
+  override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table =
+    load(ident, "for_writing" -> true)
+
+  override def tableExists(ident: Identifier): Boolean =
+    call("table_exists", "ident" -> parts(ident)).get("exists").asBoolean()
+
+  override def listTables(namespace: Array[String]): Array[Identifier] = {
+    val found = call("list_tables", "namespace" -> namespace)
+    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    Json.strings(found.get("tables")).map(Identifier.of(namespace, _)).toArray
+  }
+
+  override def listTableSummaries(namespace: Array[String]): Array[TableSummary] =
+    listTables(namespace).map(TableSummary.of(_, TableSummary.MANAGED_TABLE_TYPE))
+
+  override def createTable(ident: Identifier, info: TableInfo): Table = {
+    val staged = stage(ident, "create", info)
+    staged.commitStagedChanges()
+    loadTable(ident)
+  }
+
+  override def stageCreate(ident: Identifier, info: TableInfo): StagedTable =
+    stage(ident, "create", info)
+
+  override def stageReplace(ident: Identifier, info: TableInfo): StagedTable =
+    stage(ident, "replace", info)
+
+  override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable =
+    stage(ident, "create_or_replace", info)
+
+  private def stage(ident: Identifier, mode: String, info: TableInfo): PhalanxStagedTable = {
+    val found = call("stage_table",
+      "ident" -> parts(ident),
+      "mode" -> mode,
+      "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
+      "partitioning" -> info.partitions().toSeq.map(Json.transform),
+      "properties" -> info.properties())
+    if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
+    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    if (found.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
+    new PhalanxStagedTable(catalog +: parts(ident), found)
+  }
+
+  override def alterTable(ident: Identifier, changes: TableChange*): Table = {
+    val found = call("alter_table", "ident" -> parts(ident), "changes" -> changes.map(change))
+    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    loadTable(ident)
+  }
+
+  private def change(found: TableChange): Map[String, Any] = found match {
+    case c: SetProperty => Map("change" -> "set_property", "key" -> c.property, "value" -> c.value)
+    case c: RemoveProperty => Map("change" -> "remove_property", "key" -> c.property)
+    case c: AddColumn => Map("change" -> "add_column", "column" -> c.fieldNames, "type" -> c.dataType.json,
+      "nullable" -> c.isNullable, "comment" -> c.comment, "position" -> position(c.position),
+      "default" -> Option(c.defaultValue).map(_.getSql))
+    case c: RenameColumn => Map("change" -> "rename_column", "column" -> c.fieldNames, "to" -> c.newName)
+    case c: UpdateColumnType =>
+      Map("change" -> "change_type", "column" -> c.fieldNames, "type" -> c.newDataType.json)
+    case c: UpdateColumnNullability =>
+      Map("change" -> "set_nullable", "column" -> c.fieldNames, "nullable" -> c.nullable)
+    case c: UpdateColumnComment =>
+      Map("change" -> "comment", "column" -> c.fieldNames, "comment" -> c.newComment)
+    case c: UpdateColumnPosition =>
+      Map("change" -> "move_column", "column" -> c.fieldNames, "position" -> position(c.position))
+    case c: DeleteColumn => Map("change" -> "drop_column", "column" -> c.fieldNames,
+      "if_exists" -> c.ifExists)
+    case other => Map("change" -> other.getClass.getSimpleName)
+  }
+
+  private def position(found: ColumnPosition): Any = found match {
+    case after: After => Map("after" -> after.column)
+    case _: First => "first"
+    case _ => null
+  }
+
+  override def dropTable(ident: Identifier): Boolean =
+    call("drop_table", "ident" -> parts(ident)).get("dropped").asBoolean()
+
+  override def purgeTable(ident: Identifier): Boolean = dropTable(ident)
+
+  override def renameTable(from: Identifier, to: Identifier): Unit = {
+    val found = call("rename_table", "ident" -> parts(from), "to" -> parts(to))
+    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(from))
+    if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(to))
+  }
+
+  // Namespaces
+
+  override def listNamespaces(): Array[Array[String]] = listNamespaces(Array.empty)
+
+  override def listNamespaces(namespace: Array[String]): Array[Array[String]] = {
+    val found = call("list_namespaces", "namespace" -> namespace)
+    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    Json.strings(found.get("namespaces")).map(namespace :+ _).toArray
+  }
+
+  override def loadNamespaceMetadata(namespace: Array[String]): util.Map[String, String] = {
+    val found = call("load_namespace", "namespace" -> namespace)
+    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    found.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
+  }
+
+  override def createNamespace(namespace: Array[String], metadata: util.Map[String, String]): Unit =
+    if (call("create_namespace", "namespace" -> namespace, "properties" -> metadata).has("exists")) {
+      throw new NamespaceAlreadyExistsException(catalog +: namespace)
+    }
+
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
+    throw Bridge.refusal(s"a namespace of the catalog $catalog has no properties that can be changed")
+
+  override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean = {
+    val found = call("drop_namespace", "namespace" -> namespace, "cascade" -> cascade)
+    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    if (found.has("not_empty")) throw new NonEmptyNamespaceException(catalog +: namespace)
+    true
+  }
+
+  // Functions: the transforms, as Spark needs them to cluster and join by partition
+
+  override def listFunctions(namespace: Array[String]): Array[Identifier] =
+    Functions.all.keys.toArray.sorted.map(Identifier.of(namespace, _))
+
+  override def loadFunction(ident: Identifier): UnboundFunction =
+    Functions.all.getOrElse(ident.name(), throw new NoSuchFunctionException(ident))
+}

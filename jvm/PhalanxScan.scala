@@ -1,0 +1,194 @@
+package org.apache.spark.sql.phalanx
+
+import java.util.OptionalLong
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.expressions.{Expression, Expressions, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions.filter.{PartitionPredicate, Predicate}
+import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
+import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.partitioning.{KeyGroupedPartitioning, Partitioning, UnknownPartitioning}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.types.{ByteType, DataType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** Collects what Spark pushes down, and asks Python what can be done with it. */
+class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap) extends ScanBuilder
+    with SupportsPushDownV2Filters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
+
+  private var required: StructType = table.schema()
+  private var pushed: Seq[Predicate] = Seq.empty
+  private var byKey: Seq[PartitionPredicate] = Seq.empty
+  private var limit: Option[Int] = None
+
+  override def supportsIterativePushdown(): Boolean = table.found.get("one_spec").asBoolean()
+
+  override def pushPredicates(predicates: Array[Predicate]): Array[Predicate] = {
+    val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
+    byKey ++= keyed.map(_.asInstanceOf[PartitionPredicate])
+    if (plain.isEmpty) return Array.empty
+    val answer = Bridge.call("push_filters",
+      "table" -> table.handle, "filters" -> plain.map(Json.expression)).get("filters")
+    val judged = plain.zip(Json.strings(answer))
+    pushed ++= judged.collect { case (predicate, "helps" | "decides") => predicate }
+    judged.collect { case (predicate, "helps" | "useless") => predicate }.toArray
+  }
+
+  override def pushedPredicates(): Array[Predicate] = (pushed ++ byKey).toArray
+
+  override def pruneColumns(schema: StructType): Unit = required = schema
+
+  override def pushLimit(rows: Int): Boolean = { limit = Some(rows); true }
+
+  override def build(): Scan = new PhalanxScan(table, required, pushed, byKey, limit, options)
+}
+
+/** A task: a pickled Python callable that reads some leaves, or parts of one. */
+case class PhalanxPartition(task: Array[Byte]) extends InputPartition
+
+/** The same for leaves that all have one partition key. */
+case class PhalanxKeyedPartition(task: Array[Byte], partitionKey: InternalRow)
+    extends InputPartition with HasPartitionKey
+
+class PhalanxScan(
+    table: PhalanxTable,
+    struct: StructType,
+    pushed: Seq[Predicate],
+    byKey: Seq[PartitionPredicate],
+    limit: Option[Int],
+    options: CaseInsensitiveStringMap)
+  extends Scan with Batch with SupportsReportPartitioning with SupportsReportStatistics
+  with SupportsRuntimeV2Filtering with Logging {
+
+  private var runtime: Seq[Predicate] = Seq.empty
+  private var planned: Option[JsonNode] = None
+  private var told = false
+
+  // Spark wants a column even where a query needs none: Python counts rows in a dummy one.
+  private val outgoing = if (struct.isEmpty) new StructType().add("_", ByteType) else struct
+
+  override def readSchema(): StructType = struct
+
+  override def toBatch: Batch = this
+
+  private def plan: JsonNode = synchronized {
+    planned.getOrElse {
+      val conf = SQLConf.get
+      val arguments = Seq(
+        "table" -> table.handle,
+        "filters" -> pushed.map(Json.expression),
+        "runtime" -> runtime.map(Json.expression),
+        "schema" -> outgoing.json,
+        "empty" -> struct.isEmpty,
+        "limit" -> limit,
+        "task_bytes" -> conf.filesMaxPartitionBytes,
+        "cores" -> SparkSession.active.sparkContext.defaultParallelism,
+        "options" -> options.asCaseSensitiveMap(),
+        "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
+      val kept = if (byKey.isEmpty) None else Some(matching)
+      val made = Bridge.call("plan_scan", arguments :+ ("leaves" -> kept): _*)
+      planned = Some(made)
+      made
+    }
+  }
+
+  /** The leaves whose keys satisfy what Spark can only evaluate itself. */
+  private def matching: Seq[Int] = {
+    val keys = Bridge.call("partition_keys",
+      "table" -> table.handle, "filters" -> pushed.map(Json.expression))
+    val kinds = Json.strings(keys.get("types")).map(DataType.fromJson)
+    Json.each(keys.get("keys")).filter { key =>
+      val row = Json.row(key.get("key"), kinds)
+      byKey.forall(_.eval(row))
+    }.map(_.get("leaf").asInt())
+  }
+
+  private def reported: Seq[Transform] =
+    Json.each(plan.get("partitioning")).map(Json.transform(_: JsonNode))
+
+  override def planInputPartitions(): Array[InputPartition] = {
+    if (!told) logInfo(s"${table.name()}: ${plan.get("summary").asText()}")
+    told = true
+    val kinds = Json.strings(plan.get("key_types")).map(DataType.fromJson)
+    Json.each(plan.get("tasks")).map { task =>
+      val command = Json.bytes(task.get("command"))
+      if (kinds.isEmpty) PhalanxPartition(command): InputPartition
+      else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
+    }.toArray
+  }
+
+  override def outputPartitioning(): Partitioning =
+    if (reported.isEmpty) new UnknownPartitioning(plan.get("tasks").size())
+    else new KeyGroupedPartitioning(reported.toArray[Expression], plan.get("tasks").size())
+
+  override def estimateStatistics(): Statistics = new Statistics {
+    private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull)
+      .fold(OptionalLong.empty())(found => OptionalLong.of(found.asLong()))
+    override def sizeInBytes(): OptionalLong = known("bytes")
+    override def numRows(): OptionalLong = known("rows")
+  }
+
+  // Filters that are known only when the other side of a join has run
+
+  override def filterAttributes(): Array[NamedReference] =
+    Json.each(table.found.get("runtime_columns")).map(Json.strings)
+      .filter(column => struct.fieldNames.contains(column.head))
+      .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
+
+  override def filter(predicates: Array[Predicate]): Unit = synchronized {
+    runtime ++= predicates
+    planned = None
+    told = false
+  }
+
+  override def createReaderFactory(): PartitionReaderFactory =
+    new PhalanxReaderFactory(outgoing, struct.isEmpty)
+
+  override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
+
+  // What a person sees
+
+  override def description(): String = s"phalanx ${table.name()} ${plan.get("summary").asText()}"
+
+  override def supportedCustomMetrics(): Array[CustomMetric] =
+    Array(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
+
+  override def reportDriverMetrics(): Array[CustomTaskMetric] = Array(
+    Metric("leavesPlanned", plan.get("selected").asLong()),
+    Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
+
+  /** Spark reads two scans that are equal only once. */
+  private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime)
+
+  override def equals(other: Any): Boolean = other match {
+    case scan: PhalanxScan => scan.identity == identity
+    case _ => false
+  }
+
+  override def hashCode(): Int = identity.hashCode()
+}
+
+// Spark makes each kind of metric by the name of its class.
+class LeavesPlanned extends CustomSumMetric {
+  override def name(): String = "leavesPlanned"
+  override def description(): String = "partitions to read"
+}
+class LeavesPruned extends CustomSumMetric {
+  override def name(): String = "leavesPruned"
+  override def description(): String = "partitions pruned"
+}
+class RowsRead extends CustomSumMetric {
+  override def name(): String = "rowsRead"
+  override def description(): String = "rows read from Lance"
+}
+class BytesRead extends CustomSumMetric {
+  override def name(): String = "bytesRead"
+  override def description(): String = "bytes received from Python"
+}
+case class Metric(name: String, value: Long) extends CustomTaskMetric

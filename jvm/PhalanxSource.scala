@@ -1,0 +1,53 @@
+package org.apache.spark.sql.phalanx
+
+import java.util
+
+import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.connector.catalog.{Identifier, SupportsCatalogOptions, Table}
+import org.apache.spark.sql.connector.expressions.Transform
+import org.apache.spark.sql.sources.DataSourceRegister
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/** `format("phalanx")` with a path: the same tables, without the name of a catalog. */
+class PhalanxSource extends SupportsCatalogOptions with DataSourceRegister {
+
+  override def shortName(): String = "phalanx"
+
+  override def extractIdentifier(options: CaseInsensitiveStringMap): Identifier =
+    Option(options.get("path")).map(path => Identifier.of(Array.empty, path)).getOrElse {
+      throw Bridge.refusal("a path is needed: load(\"/data/events\") or save(\"/data/events\")")
+    }
+
+  override def extractCatalog(options: CaseInsensitiveStringMap): String =
+    Option(options.get("catalog")).getOrElse {
+      val conf = SparkSession.active.conf
+      if (conf.getOption(PhalanxSource.conf).isEmpty) {
+        conf.set(PhalanxSource.conf, classOf[PhalanxCatalog].getName)
+      }
+      PhalanxSource.catalog
+    }
+
+  override def extractTimeTravelVersion(options: CaseInsensitiveStringMap): util.Optional[String] =
+    util.Optional.ofNullable(options.get("versionAsOf"))
+
+  override def extractTimeTravelTimestamp(options: CaseInsensitiveStringMap): util.Optional[String] =
+    util.Optional.ofNullable(options.get("timestampAsOf"))
+
+  private def table(options: CaseInsensitiveStringMap): Table = {
+    val catalog = SparkSession.active.sessionState.catalogManager.catalog(extractCatalog(options))
+    catalog.asInstanceOf[PhalanxCatalog].loadTable(extractIdentifier(options))
+  }
+
+  override def inferSchema(options: CaseInsensitiveStringMap): StructType = table(options).schema()
+
+  override def getTable(
+      schema: StructType, partitioning: Array[Transform], properties: util.Map[String, String]): Table =
+    table(new CaseInsensitiveStringMap(properties))
+}
+
+object PhalanxSource {
+  /** The catalog whose tables are named by their paths. */
+  val catalog = "phalanx"
+  private val conf = s"spark.sql.catalog.$catalog"
+}

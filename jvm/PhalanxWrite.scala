@@ -1,0 +1,130 @@
+package org.apache.spark.sql.phalanx
+
+import java.util
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
+import org.apache.spark.sql.connector.expressions.{Expression, SortOrder}
+import org.apache.spark.sql.connector.expressions.filter.Predicate
+import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
+import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.types.StructType
+
+/** Append, or replace: everything, the partitions that are written to, or what matches a filter. */
+class PhalanxWriteBuilder(table: PhalanxTable, info: LogicalWriteInfo) extends WriteBuilder
+    with SupportsDynamicOverwrite with SupportsOverwriteV2 with SupportsTruncate {
+
+  private var mode = "append"
+  private var replaced: Seq[Predicate] = Seq.empty
+
+  override def overwriteDynamicPartitions(): WriteBuilder = { mode = "partitions"; this }
+
+  override def truncate(): WriteBuilder = { mode = "table"; this }
+
+  override def canOverwrite(predicates: Array[Predicate]): Boolean =
+    Bridge.call("can_delete", "table" -> table.handle, "overwrite" -> true,
+      "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
+
+  override def overwrite(predicates: Array[Predicate]): WriteBuilder = {
+    mode = "where"
+    replaced = predicates.toSeq
+    this
+  }
+
+  override def build(): Write = new PhalanxWrite(table, info, mode, replaced)
+}
+
+class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, replaced: Seq[Predicate])
+    extends Write with BatchWrite with RequiresDistributionAndOrdering {
+
+  private lazy val plan: JsonNode = Bridge.call("start_write",
+    "table" -> table.handle,
+    "mode" -> mode,
+    "filters" -> replaced.map(Json.expression),
+    "schema" -> info.schema().json,
+    "options" -> info.options().asCaseSensitiveMap())
+
+  private var rows, leaves = 0L
+
+  override def description(): String = s"phalanx ${table.name()} ($mode)"
+
+  override def toBatch: BatchWrite = this
+
+  // Rows of one partition come together, but a large partition may be written by several tasks.
+
+  override def requiredDistribution(): Distribution = {
+    val fields = Json.each(plan.get("clustering")).map(Json.transform(_: JsonNode): Expression)
+    if (fields.isEmpty) Distributions.unspecified() else Distributions.clustered(fields.toArray)
+  }
+
+  override def distributionStrictlyRequired(): Boolean = false
+
+  override def advisoryPartitionSizeInBytes(): Long =
+    if (plan.get("clustering").isEmpty) 0 else plan.get("task_bytes").asLong()
+
+  override def requiredOrdering(): Array[SortOrder] = Array.empty
+
+  override def createBatchWriterFactory(physical: PhysicalWriteInfo): DataWriterFactory =
+    new PhalanxWriterFactory(Json.bytes(plan.get("command")), info.schema())
+
+  override def commit(messages: Array[WriterCommitMessage]): Unit = {
+    val arguments = Seq(
+      "job" -> plan.get("job"),
+      "messages" -> messages.toSeq.collect { case PhalanxMessage(bytes) => bytes })
+    table match {
+      case staged: PhalanxStagedTable => staged.hold(arguments)
+      case _ =>
+        val done = Bridge.call("commit_write", arguments: _*)
+        rows = done.get("rows").asLong()
+        leaves = done.get("leaves").asLong()
+    }
+  }
+
+  /** What has been written stays invisible; vacuum removes it. */
+  override def abort(messages: Array[WriterCommitMessage]): Unit = ()
+
+  override def supportedCustomMetrics(): Array[CustomMetric] =
+    Array(new RowsWritten, new LeavesWritten)
+
+  override def reportDriverMetrics(): Array[CustomTaskMetric] =
+    Array(Metric("rowsWritten", rows), Metric("leavesWritten", leaves))
+}
+
+class RowsWritten extends CustomSumMetric {
+  override def name(): String = "rowsWritten"
+  override def description(): String = "rows written"
+}
+class LeavesWritten extends CustomSumMetric {
+  override def name(): String = "leavesWritten"
+  override def description(): String = "partitions written"
+}
+
+/** What a task has written, for Python to commit. Only the attempt that succeeded sends one. */
+case class PhalanxMessage(bytes: Array[Byte]) extends WriterCommitMessage
+
+class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends DataWriterFactory {
+  private val workers = new Workers
+
+  override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
+    new DataWriter[InternalRow] {
+      private var message: Option[PhalanxMessage] = None
+
+      override def writeAll(rows: util.Iterator[InternalRow]): Unit =
+        workers.run(command, rows.asScala, schema).foreach { batch =>
+          message = Some(PhalanxMessage(batch.column(0).getChild(0).getBinary(0)))
+        }
+
+      override def write(row: InternalRow): Unit =
+        throw new UnsupportedOperationException("rows are written all at once")
+
+      override def commit(): WriterCommitMessage = message.orNull
+
+      override def abort(): Unit = ()
+
+      override def close(): Unit = ()
+    }
+}

@@ -1,0 +1,80 @@
+package org.apache.spark.sql.phalanx
+
+import org.apache.spark.{JobArtifactSet, TaskContext}
+import org.apache.spark.api.python.{ChainedPythonFunctions, SimplePythonFunction}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.connector.metric.CustomTaskMetric
+import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, PartitionReaderFactory}
+import org.apache.spark.sql.execution.metric.SQLMetric
+import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PhalanxRunner, PythonSQLMetrics}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, ColumnarBatch}
+
+/** What a task needs to run Python: taken on the driver, used on an executor. */
+class Workers extends Serializable {
+  private val base: SimplePythonFunction = Bridge.python
+  private val conf: Map[String, String] = ArrowPythonRunner.getPythonRunnerConfMap(SQLConf.get)
+  private val zone: String = SQLConf.get.sessionLocalTimeZone
+  private val large: Boolean = SQLConf.get.arrowUseLargeVarTypes
+  private val artifacts: Option[String] = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid)
+
+  /** Run a pickled callable over rows; the batches that it yields. */
+  def run(command: Array[Byte], rows: Iterator[InternalRow], schema: StructType): Iterator[ColumnarBatch] = {
+    val task = TaskContext.get()
+    val functions = Seq((ChainedPythonFunctions(Seq(Bridge.function(base, command))), 0L))
+    // Python sees a struct as a batch of columns.
+    val wrapped = new StructType().add("struct", schema)
+    val runner = new PhalanxRunner(functions, wrapped, zone, large, conf, metrics, artifacts)
+    val batches = Bridge.inTask(runner.compute(
+      Iterator.single(rows.map(InternalRow(_))), task.partitionId(), task))
+    new Iterator[ColumnarBatch] {
+      override def hasNext: Boolean = Bridge.inTask(batches.hasNext)
+      override def next(): ColumnarBatch = Bridge.inTask(batches.next())
+    }
+  }
+
+  private def metrics: Map[String, SQLMetric] =
+    (PythonSQLMetrics.pythonSizeMetricsDesc.keys ++ PythonSQLMetrics.pythonTimingMetricsDesc.keys ++
+      PythonSQLMetrics.pythonOtherMetricsDesc.keys).map(_ -> new SQLMetric("sum", -1)).toMap
+}
+
+/** Reads the batches of a task, as they come from Python and without a copy. */
+class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends PartitionReaderFactory {
+  private val workers = new Workers
+  private val nothing = new StructType()
+
+  override def supportColumnarReads(partition: InputPartition): Boolean = true
+
+  override def createReader(partition: InputPartition): PartitionReader[InternalRow] =
+    throw new UnsupportedOperationException("rows are read in batches")
+
+  override def createColumnarReader(partition: InputPartition): PartitionReader[ColumnarBatch] =
+    new PartitionReader[ColumnarBatch] {
+      private val command = partition match {
+        case PhalanxPartition(task) => task
+        case PhalanxKeyedPartition(task, _) => task
+      }
+      private val batches = workers.run(command, Iterator.empty, nothing)
+      private var current: ColumnarBatch = _
+      private var rows, bytes = 0L
+
+      override def next(): Boolean = batches.hasNext && {
+        val batch = batches.next()
+        val parent = batch.column(0).asInstanceOf[ArrowColumnVector]
+        val columns: Array[ColumnVector] =
+          if (withoutColumns) Array.empty else schema.indices.map(at => parent.getChild(at)).toArray
+        current = new ColumnarBatch(columns, batch.numRows())
+        rows += batch.numRows()
+        bytes += parent.getValueVector.getBufferSize
+        true
+      }
+
+      override def get(): ColumnarBatch = current
+
+      override def close(): Unit = ()
+
+      override def currentMetricsValues(): Array[CustomTaskMetric] =
+        Array(Metric("rowsRead", rows), Metric("bytesRead", bytes))
+    }
+}

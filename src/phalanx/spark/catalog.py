@@ -1,0 +1,253 @@
+"""What a catalog does: find, describe, create, alter and drop tables and namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.spark import about
+from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.handles import Handle, open_snapshot
+from phalanx.spark.staging import Stage
+from phalanx.spark.transforms import entry_of, reported
+from phalanx.spark.types import arrow_schema, spark_schema
+from phalanx.spark.warehouse import Warehouse
+from phalanx.storage import folders, manifest
+from phalanx.storage.location import Location
+from phalanx.table.table import Table
+from phalanx.transaction.snapshot import Snapshot
+
+#: Properties that Spark sets or we report, and that are not the user's.
+_DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
+_METADATA_COLUMNS = (
+    ("_partition", "STRING", "the partition that the row is in"),
+    ("_leaf", "STRING", "the id of the leaf that the row is in"),
+    ("_rowid", "BIGINT", "the row's id in its leaf"),
+)
+_WRITE = ("BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
+
+
+# Tables
+
+
+@operation
+def load_table(request: Request) -> Reply:
+    """A table by name or path, at its newest version or another; or a table about it."""
+    warehouse = Warehouse(request["catalog"])
+    version, micros = request.get("version"), request.get("time")
+    ident = request["ident"]
+    try:
+        location = warehouse.location(ident)
+        if manifest.exists(location):
+            return describe(open_snapshot(location, version, micros))
+        if len(ident) > 1 and ident[-1] in about.TABLES:
+            location = warehouse.location(ident[:-1])
+            if manifest.exists(location):
+                return describe(open_snapshot(location, version, micros), ident[-1])
+    except TableNotFound:
+        if version is not None or micros is not None:
+            raise
+    return {"missing": True}
+
+
+@operation
+def table_exists(request: Request) -> Reply:
+    return {"exists": "missing" not in load_table(request)}
+
+
+def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
+    """All that Spark wants to know of a table."""
+    head = snapshot.head
+    handle = Handle.of(snapshot, table)
+    found: Reply = {
+        "handle": handle.to_json(),
+        "id": head.table_id or snapshot.location.uri,
+        "version": str(head.sequence),
+        "properties": {},
+        "partitioning": [],
+        "metadata_columns": [],
+        "runtime_columns": [],
+        "one_spec": False,
+        "capabilities": ["BATCH_READ"],
+    }
+    if table is not None:
+        return found | {"schema": spark_schema(about.schema_of(snapshot, table))}
+    fields = reported(head.spec, head.schema)
+    columns = head.schema.arrow.names
+    return found | {
+        "schema": spark_schema(head.schema.arrow),
+        "properties": properties_of(snapshot),
+        "partitioning": [field.to_json() for field in fields],
+        "metadata_columns": [
+            {"name": name, "type": type, "comment": comment}
+            for name, type, comment in _METADATA_COLUMNS
+            if name not in columns
+        ],
+        "runtime_columns": [path for field in fields for path in field.sources],
+        "one_spec": len(head.specs) == 1,
+        "capabilities": ["BATCH_READ", *_WRITE],
+    }
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    head = snapshot.head
+    return {
+        **head.properties,
+        "provider": "phalanx",
+        "location": snapshot.location.uri,
+        "transactions": head.transactions,
+        "version": str(head.sequence),
+    }
+
+
+@operation
+def list_tables(request: Request) -> Reply:
+    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+    if not warehouse.namespace_exists(namespace):
+        return {"missing": True}
+    return {"tables": warehouse.tables(namespace)}
+
+
+@operation
+def stage_table(request: Request) -> Reply:
+    """Prepare to create or replace a table; nothing is visible before `commit_staged`."""
+    warehouse, ident, mode = Warehouse(request["catalog"]), request["ident"], request["mode"]
+    properties = _own(request["properties"])
+    given = request["properties"].get("location")
+    named = warehouse.location(ident)
+    if given and Location(given, warehouse.options).uri != named.uri:
+        raise InvalidInput(
+            f"a table of this catalog lies at {named.uri}: to choose another place, name the "
+            f"table by its path or write to it with format('phalanx').save('{given}')"
+        )
+    exists = manifest.exists(named)
+    if exists and mode == "create":
+        return {"exists": True}
+    if not exists and mode == "replace":
+        return {"missing": True}
+    if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
+        return {"no_namespace": True}
+    mode_of_transactions = properties.pop("transactions", "strong")
+    stage = Stage.make(
+        named,
+        exists,
+        arrow_schema(json.loads(request["schema"]), properties),
+        [entry_of(transform) for transform in request["partitioning"]],
+        mode_of_transactions,
+        properties,
+    )
+    found = describe(stage.snapshot())
+    return found | {"handle": stage.to_json()}
+
+
+def _own(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties that belong to the table, and not to Spark's way of making it."""
+    return {
+        key: value
+        for key, value in properties.items()
+        if key not in _DERIVED and not key.startswith("option.")
+    }
+
+
+@operation
+def alter_table(request: Request) -> Reply:
+    location = Warehouse(request["catalog"]).location(request["ident"])
+    if not manifest.exists(location):
+        return {"missing": True}
+    table = Table(Snapshot.latest(location))
+    properties: dict[str, str | None] = {}
+    for change in request["changes"]:
+        match change["change"]:
+            case "set_property":
+                properties[_changeable(change["key"])] = change["value"]
+            case "remove_property":
+                properties[_changeable(change["key"])] = None
+            case other:
+                _alter_column(table, other, change)
+    if properties:
+        table.set_properties(properties)
+    return {}
+
+
+def _changeable(key: str) -> str:
+    if key in _DERIVED or key == "transactions":
+        raise InvalidInput(f"the property {key!r} cannot be changed with ALTER TABLE")
+    return key
+
+
+def _alter_column(table: Table, change: str, arguments: Mapping[str, Any]) -> None:
+    method = getattr(table, change, None)
+    if method is None:
+        raise InvalidInput(f"this version of Phalanx cannot {change.replace('_', ' ')} in a table")
+    method(**{key: value for key, value in arguments.items() if key != "change"})
+
+
+@operation
+def drop_table(request: Request) -> Reply:
+    location = Warehouse(request["catalog"]).location(request["ident"])
+    if not manifest.exists(location):
+        return {"dropped": False}
+    folders.remove(location)
+    return {"dropped": True}
+
+
+@operation
+def rename_table(request: Request) -> Reply:
+    warehouse = Warehouse(request["catalog"])
+    old, new = warehouse.location(request["ident"]), warehouse.location(request["to"])
+    if not manifest.exists(old):
+        return {"missing": True}
+    if manifest.exists(new):
+        return {"exists": True}
+    if old.path is None or new.path is None:
+        raise InvalidInput(
+            f"an object store cannot rename {old.uri}: create the new table AS SELECT from it"
+        )
+    if not warehouse.namespace_exists(request["to"][:-1]):
+        raise InvalidInput(f"there is no namespace {'.'.join(request['to'][:-1])}: create it first")
+    new.path.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(old.path, new.path)
+    return {}
+
+
+# Namespaces
+
+
+@operation
+def list_namespaces(request: Request) -> Reply:
+    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+    if not warehouse.namespace_exists(namespace):
+        return {"missing": True}
+    return {"namespaces": warehouse.namespaces(namespace)}
+
+
+@operation
+def load_namespace(request: Request) -> Reply:
+    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+    if not warehouse.namespace_exists(namespace):
+        return {"missing": True}
+    return {"properties": warehouse.namespace_properties(namespace)}
+
+
+@operation
+def create_namespace(request: Request) -> Reply:
+    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+    if warehouse.namespace_exists(namespace):
+        return {"exists": True}
+    properties = {k: v for k, v in request["properties"].items() if k not in ("owner", "location")}
+    warehouse.create_namespace(namespace, properties)
+    return {}
+
+
+@operation
+def drop_namespace(request: Request) -> Reply:
+    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+    if not warehouse.namespace_exists(namespace):
+        return {"missing": True}
+    if not request["cascade"] and (warehouse.tables(namespace) or warehouse.namespaces(namespace)):
+        return {"not_empty": True}
+    warehouse.drop_namespace(namespace)
+    return {}

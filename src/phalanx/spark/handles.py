@@ -1,0 +1,90 @@
+"""Tables between calls: what Spark holds of one, and the snapshot that it stands for.
+
+A query asks several times about the same snapshot, so a worker keeps the newest ones in memory.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.errors import ConflictError
+from phalanx.storage.location import Location
+from phalanx.transaction.snapshot import Snapshot, Version
+
+_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A table at one version. Spark sends it back with every call."""
+
+    uri: str
+    version: int
+    #: The transaction that made the version: the same number may come to mean another one.
+    transaction: str
+    options: Mapping[str, str] | None = None
+    #: Which table about the table it is: `partitions`, `snapshots`, `files` or `specs`.
+    about: str | None = None
+
+    @staticmethod
+    def of(snapshot: Snapshot, about: str | None = None) -> Handle:
+        remember(snapshot)
+        return Handle(
+            snapshot.location.uri,
+            snapshot.sequence,
+            snapshot.head.transaction_id,
+            snapshot.location.options,
+            about,
+        )
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Handle:
+        return Handle(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @property
+    def location(self) -> Location:
+        return Location(self.uri, self.options)
+
+    def snapshot(self) -> Snapshot:
+        """The snapshot that was loaded, from memory where this worker has seen it.
+
+        Raises ConflictError where the table has been dropped and made again since.
+        """
+        found = _recent.get((self.uri, self.version, self.transaction))
+        if found is not None:
+            return found
+        newest = Snapshot.latest(self.location)
+        found = newest if newest.head.transactions == "weak" else newest.find(self.version)
+        if found.head.transactions != "weak" and found.head.transaction_id != self.transaction:
+            raise ConflictError(f"the table {self.uri} was dropped and made again: run this again")
+        remember(found)
+        return found
+
+
+_recent: OrderedDict[tuple[str, int, str], Snapshot] = OrderedDict()
+
+
+def remember(snapshot: Snapshot) -> None:
+    """Keep a snapshot for the calls that follow."""
+    key = (snapshot.location.uri, snapshot.sequence, snapshot.head.transaction_id)
+    _recent[key] = snapshot
+    _recent.move_to_end(key)
+    while len(_recent) > _KEPT:
+        _recent.popitem(last=False)
+
+
+def open_snapshot(location: Location, version: str | None, micros: int | None) -> Snapshot:
+    """The newest snapshot, or the one with a version or tag or at a time."""
+    if micros is not None:
+        moment: Version = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
+        return Snapshot.at(location, moment)
+    if version is None:
+        return Snapshot.latest(location)
+    return Snapshot.at(location, int(version) if version.isdigit() else version)

@@ -1,0 +1,73 @@
+"""Tables that are about to be created or replaced: their rows are written before they exist."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.model.specs import CustomField
+from phalanx.storage.head import Head
+from phalanx.storage.location import Location
+from phalanx.table import birth
+from phalanx.table.write import WRITERS, WrittenLeaf
+from phalanx.transaction.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A table as it will be. Spark sends it back with every call, in the place of a handle."""
+
+    uri: str
+    #: The head that the table will have, as its row says it.
+    head: Mapping[str, str]
+    options: Mapping[str, str] | None = None
+    #: The version that is replaced; None for a new table.
+    replaces: int | None = None
+
+    @staticmethod
+    def make(
+        location: Location,
+        exists: bool,
+        schema: pa.Schema,
+        partition_by: Sequence[str | CustomField],
+        transactions: str,
+        properties: Mapping[str, str],
+    ) -> Stage:
+        """Raises InvalidInput where schema and fields do not go together."""
+        if exists:
+            base = Snapshot.latest(location)
+            head = birth.replaced(base.head, schema, partition_by, properties)
+            return Stage(location.uri, head.to_metadata(), location.options, base.sequence)
+        head = birth.first_head(schema, partition_by, transactions, properties)
+        return Stage(location.uri, head.to_metadata(), location.options)
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Stage:
+        return Stage(**value)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @property
+    def location(self) -> Location:
+        return Location(self.uri, self.options)
+
+    def snapshot(self) -> Snapshot:
+        """The table as writers see it: without a leaf."""
+        sequence, time = int(self.head["sequence"]), self.head["committed_at"]
+        head = Head.from_row(sequence, dt.datetime.fromisoformat(time), self.head)
+        return Snapshot.unborn(self.location, head)
+
+    def commit(self, written: Sequence[WrittenLeaf]) -> Snapshot:
+        """Make the table, with rows, in one snapshot."""
+        staged = self.snapshot()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            if self.replaces is None:
+                return birth.create(staged.location, staged.head, written, pool)
+            base = Snapshot.at(self.location, self.replaces)
+            return birth.replace_table(base, staged.head, written, pool)

@@ -1,0 +1,155 @@
+"""Spark's partition transforms as entries of `partition_by`, and specs as Spark's transforms.
+
+The fields year, month, day and hour of one column, one after the other, are one transform in
+Spark: `days(ts)` is the fields year, month and day.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from phalanx.errors import InvalidInput
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
+from phalanx.model.transforms import (
+    Bucket,
+    Day,
+    Expression,
+    Hour,
+    Identity,
+    Month,
+    MultiBucket,
+    Truncate,
+    Year,
+)
+from phalanx.spark.types import SparkType, spark_type
+
+_TIMES = ("years", "months", "days", "hours", "year", "month", "day", "hour")
+_HIERARCHY = (Year, Month, Day, Hour)
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+
+
+def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
+    """What a transform of Spark is in `partition_by`. Raises InvalidInput for an unknown one."""
+    name = transform["name"].lower()
+    columns = [arg["column"] for arg in transform["args"] if "column" in arg]
+    constants = [arg["value"] for arg in transform["args"] if "column" not in arg]
+    if name == "expr":
+        if len(constants) != 2 or not columns:
+            raise InvalidInput(
+                "expr takes a name, an expression and its columns: "
+                "expr('week', \"date_trunc('week', col0)\", ts)"
+            )
+        return expr(str(constants[1]), [".".join(column) for column in columns], str(constants[0]))
+    names = [".".join(f"`{part}`" for part in column) for column in columns]
+    if name == "identity":
+        return names[0] if len(columns[0]) > 1 else str(columns[0][0])
+    if name in ("bucket", "multi_bucket", "truncate"):
+        kind = "multi_bucket" if name == "bucket" and len(names) > 1 else name
+        return f"{kind}({', '.join([*map(str, constants), *names])})"
+    if name in _TIMES and len(names) == 1 and not constants:
+        return f"{name}({names[0]})"
+    raise InvalidInput(
+        f"cannot partition by {name}(…): write a column, years, months, days, hours, year, month, "
+        "day or hour of one, bucket(N, c), multi_bucket(N, a, b), truncate(W, c) or "
+        "expr('name', 'sql', c)"
+    )
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A transform as Spark knows it, made of one field or of several."""
+
+    name: str
+    fields: tuple[PartitionField, ...]
+    #: Columns by path, and constants.
+    args: tuple[Any, ...]
+    type: SparkType
+
+    @property
+    def sources(self) -> list[tuple[str, ...]]:
+        return [arg for arg in self.args if isinstance(arg, tuple)]
+
+    @property
+    def can_be_computed(self) -> bool:
+        """Whether Spark can compute it too, and so cluster and join by it."""
+        return self.name != "expr"
+
+    def to_json(self) -> dict[str, Any]:
+        args = [
+            {"column": list(arg)} if isinstance(arg, tuple) else {"value": arg} for arg in self.args
+        ]
+        return {"name": self.name, "args": args}
+
+    def key(self, values: Sequence[Any]) -> Any:
+        """The value of the transform where these are the values of its fields."""
+        if None in values:
+            return None
+        combine = _COMBINED.get(self.name)
+        return combine(*values) if combine else values[0]
+
+
+def _days(year: int, month: int = 1, day: int = 1) -> int:
+    return dt.date(year, month, day).toordinal() - _EPOCH
+
+
+_COMBINED: dict[str, Callable[..., int]] = {
+    "years": lambda year: year - 1970,
+    "months": lambda year, month: (year - 1970) * 12 + month - 1,
+    "days": _days,
+    "hours": lambda year, month, day, hour: _days(year, month, day) * 24 + hour,
+}
+
+
+def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:
+    """The transforms of a spec. Fields of a column that has been dropped are left out."""
+    found: list[Reported] = []
+    fields = list(spec.fields)
+    while fields:
+        run = _hierarchy(fields)
+        sources = [column for column in fields[0].sources(schema) if column is not None]
+        if len(sources) == len(fields[0].source_ids):
+            paths = tuple(column.path for column in sources)
+            found.append(_reported(fields[: max(run, 1)], run, paths))
+        del fields[: max(run, 1)]
+    return found
+
+
+def _hierarchy(fields: Sequence[PartitionField]) -> int:
+    """How many fields from the first on are year, month, … of the same column."""
+    count = 0
+    for field, kind in zip(fields, _HIERARCHY, strict=False):
+        if not isinstance(field.transform, kind) or field.source_ids != fields[0].source_ids:
+            break
+        count += 1
+    return count
+
+
+def _reported(
+    fields: Sequence[PartitionField], run: int, paths: tuple[tuple[str, ...], ...]
+) -> Reported:
+    if run:
+        return Reported(_TIMES[run - 1], tuple(fields), paths, "integer")
+    (field,) = fields
+    transform, type = field.transform, spark_type(field.result_type, field.field_id)
+    match transform:
+        case Identity():
+            return Reported("identity", (field,), paths, type)
+        case Bucket(num_buckets=number):
+            return Reported("bucket", (field,), (number, *paths), "integer")
+        case MultiBucket(num_buckets=number):
+            return Reported("multi_bucket", (field,), (number, *paths), "integer")
+        case Truncate(width=width):
+            return Reported("truncate", (field,), (width, *paths), type)
+        case Expression(sql=sql):
+            return Reported("expr", (field,), (field.field_id, sql, *paths), type)
+    return Reported(transform.kind, (field,), paths, "integer")
+
+
+def types_of(fields: Sequence[Reported]) -> list[str]:
+    """The types of the keys, as Spark reads them."""
+    return [json.dumps(field.type) for field in fields]

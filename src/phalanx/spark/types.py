@@ -1,0 +1,304 @@
+"""Types of Spark and of Arrow, both ways, and the casts between their values.
+
+Spark's side is the JSON that Spark itself writes for a type. Where Spark has no such type, the
+nearest one that holds every value is used; values are checked where even that could lose some.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from phalanx.errors import InvalidInput
+
+#: A type or schema as Spark writes it in JSON.
+SparkType = str | dict[str, Any]
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_TIME = re.compile(r"time\((\d+)\)")
+_DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
+_MOST_DIGITS = 38
+#: Where a column's comment is kept, and what else Spark wants to know about it.
+COMMENT = "comment"
+SPARK_METADATA = "spark:metadata"
+
+_TO_ARROW: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_FROM_ARROW: dict[pa.DataType, str] = {
+    **{type: name for name, type in _TO_ARROW.items()},
+    pa.uint8(): "short",
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.uint64(): "decimal(20,0)",
+    pa.float16(): "float",
+    pa.large_string(): "string",
+    pa.large_binary(): "binary",
+    pa.date64(): "date",
+    pa.null(): "void",
+}
+
+
+# From Spark
+
+
+def arrow_type(found: SparkType, column: str) -> pa.DataType:
+    """The Arrow type that holds a Spark type. Raises InvalidInput, with the column's name."""
+    if isinstance(found, str):
+        if found in _TO_ARROW:
+            return _TO_ARROW[found]
+        if match := _DECIMAL.fullmatch(found):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if match := _TIME.fullmatch(found):
+            return pa.time64("us" if int(match[1]) <= 6 else "ns")
+        if _DAY_TIME.fullmatch(found):
+            return pa.duration("us")
+        raise InvalidInput(f"column {column!r} has the type {found}, which Lance cannot store")
+    match found["type"]:
+        case "array":
+            element = arrow_type(found["elementType"], f"{column}.element")
+            return pa.list_(pa.field("item", element, found["containsNull"]))
+        case "map":
+            key = arrow_type(found["keyType"], f"{column}.key")
+            value = arrow_type(found["valueType"], f"{column}.value")
+            return pa.map_(key, pa.field("value", value, found["valueContainsNull"]))
+        case "struct":
+            if not found["fields"]:
+                raise InvalidInput(f"column {column!r} is a struct without fields")
+            return pa.struct([_arrow_field(field, f"{column}.") for field in found["fields"]])
+        case other:
+            raise InvalidInput(f"column {column!r} has the type {other}, which Lance cannot store")
+
+
+def _arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
+    name = field["name"]
+    metadata = dict(field.get("metadata") or {})
+    kept = {}
+    if "comment" in metadata:
+        kept[COMMENT] = metadata.pop("comment")
+    if metadata:
+        kept[SPARK_METADATA] = json.dumps(metadata)
+    type = arrow_type(field["type"], prefix + name)
+    return pa.field(name, type, field["nullable"], kept or None)
+
+
+def arrow_schema(
+    found: Mapping[str, Any], properties: Mapping[str, str] | None = None
+) -> pa.Schema:
+    """The schema of a new table. `vector.<column>.dimension` makes an array a vector."""
+    fields = [_arrow_field(field) for field in found["fields"]]
+    names = [field.name for field in fields]
+    for key, value in (properties or {}).items():
+        name = key.removeprefix("vector.").removesuffix(".dimension")
+        if key != f"vector.{name}.dimension":
+            continue
+        if name not in names:
+            raise InvalidInput(f"the property {key} names no column: there is {', '.join(names)}")
+        at = names.index(name)
+        fields[at] = fields[at].with_type(_vector(fields[at].type, name, key, value))
+    return pa.schema(fields)
+
+
+def _vector(type: pa.DataType, column: str, key: str, value: str) -> pa.DataType:
+    if not pa.types.is_list(type) or not pa.types.is_floating(type.value_type):
+        raise InvalidInput(f"column {column!r} is no vector: one is ARRAY<FLOAT> or ARRAY<DOUBLE>")
+    if not value.isdigit() or int(value) < 1:
+        raise InvalidInput(f"the property {key} is a whole number from 1, not {value!r}")
+    return pa.list_(pa.field("item", type.value_type), int(value))
+
+
+# To Spark
+
+
+def spark_type(type: pa.DataType, column: str) -> SparkType:
+    """The nearest Spark type that loses nothing. Raises InvalidInput, with the column's name."""
+    t = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return spark_type(type.storage_type, column)
+    if type in _FROM_ARROW:
+        return _FROM_ARROW[type]
+    if t.is_timestamp(type):
+        return "timestamp_ntz" if type.tz is None else "timestamp"
+    if t.is_time(type):
+        return "time(9)" if type == pa.time64("ns") else "time(6)"
+    if t.is_duration(type):
+        return "interval day to second"
+    if t.is_fixed_size_binary(type):
+        return "binary"
+    if t.is_decimal(type) and type.precision <= _MOST_DIGITS and 0 <= type.scale <= type.precision:
+        return f"decimal({type.precision},{type.scale})"
+    if t.is_dictionary(type):
+        return spark_type(type.value_type, column)
+    if t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type):
+        element = spark_type(type.value_type, f"{column}.element")
+        return {
+            "type": "array",
+            "elementType": element,
+            "containsNull": type.value_field.nullable,
+        }
+    if t.is_map(type):
+        return {
+            "type": "map",
+            "keyType": spark_type(type.key_type, f"{column}.key"),
+            "valueType": spark_type(type.item_type, f"{column}.value"),
+            "valueContainsNull": type.item_field.nullable,
+        }
+    if t.is_struct(type):
+        return {"type": "struct", "fields": [_spark_field(field, f"{column}.") for field in type]}
+    raise InvalidInput(
+        f"column {column!r} has the Arrow type {type}, which Spark cannot hold without loss"
+    )
+
+
+def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
+    found = {
+        key.decode(): value.decode(errors="replace")
+        for key, value in (field.metadata or {}).items()
+        if key.decode() in (COMMENT, SPARK_METADATA)
+    }
+    metadata = json.loads(found.get(SPARK_METADATA, "{}"))
+    if COMMENT in found:
+        metadata["comment"] = found[COMMENT]
+    return {
+        "name": field.name,
+        "type": spark_type(field.type, prefix + field.name),
+        "nullable": field.nullable,
+        "metadata": metadata,
+    }
+
+
+def spark_schema(schema: pa.Schema) -> dict[str, Any]:
+    """A table's schema as Spark sees it."""
+    return {"type": "struct", "fields": [_spark_field(field) for field in schema]}
+
+
+# Values
+
+
+def exchange_type(found: SparkType) -> pa.DataType:
+    """The Arrow type in which Spark takes values of one of its types."""
+    if isinstance(found, str):
+        if found == "void":
+            return pa.null()
+        if _TIME.fullmatch(found):
+            return pa.time64("ns")
+        return arrow_type(found, "")
+    match found["type"]:
+        case "array":
+            element = exchange_type(found["elementType"])
+            return pa.list_(pa.field("element", element, found["containsNull"]))
+        case "map":
+            value = exchange_type(found["valueType"])
+            return pa.map_(
+                exchange_type(found["keyType"]),
+                pa.field("value", value, found["valueContainsNull"]),
+            )
+        case _:
+            fields = found["fields"]
+            return pa.struct(
+                [pa.field(f["name"], exchange_type(f["type"]), f["nullable"]) for f in fields]
+            )
+
+
+def cast(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
+    """Values in another type, one by one the same. Raises InvalidInput where one is not."""
+    if array.type == type:
+        return array
+    try:
+        return _cast(array, type)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise InvalidInput(
+            f"column {column!r} holds a value of {array.type} that {type} cannot: {error}"
+        ) from None
+
+
+def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
+    if array.type == type:
+        return array
+    t = pa.types
+    given = array.type
+    if isinstance(given, pa.BaseExtensionType):
+        return _cast(array.storage, type)
+    if isinstance(type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type, _cast(array, type.storage_type))
+    if t.is_dictionary(given):
+        return _cast(array.dictionary_decode(), type)
+    if t.is_dictionary(type):
+        return _cast(array, type.value_type).dictionary_encode().cast(type)
+    if t.is_struct(given) and t.is_struct(type):
+        children = [_cast(array.field(field.name), field.type) for field in type]
+        return pa.StructArray.from_arrays(children, fields=list(type), mask=_nulls(array))
+    if t.is_fixed_size_list(type):
+        return _fixed(array, type)
+    if _is_list(given) and _is_list(type):
+        return _listed(array, type)
+    if t.is_map(given) and t.is_map(type):
+        keys, items = _cast(array.keys, type.key_type), _cast(array.items, type.item_type)
+        offsets = _offsets(array, pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, items, type)
+    if t.is_float16(type):
+        found = array.cast(type)
+        if not found.cast(given).equals(array):
+            raise ValueError("it has more digits")
+        return found
+    return array.cast(type)
+
+
+def _is_list(type: pa.DataType) -> bool:
+    t = pa.types
+    return bool(t.is_list(type) or t.is_large_list(type) or t.is_fixed_size_list(type))
+
+
+def _nulls(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _offsets(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """The offsets of a list or map, with NULL where the list is NULL."""
+    found = array.offsets.cast(type)
+    if not array.null_count:
+        return found
+    mask = pa.concat_arrays([array.is_null(), pa.array([False])])
+    return pc.if_else(mask, pa.scalar(None, type), found)
+
+
+def _listed(array: pa.Array, type: pa.DataType) -> pa.Array:
+    large = pa.types.is_large_list(type)
+    if pa.types.is_fixed_size_list(array.type):
+        array = array.cast(pa.list_(array.type.value_field))
+    kind = pa.large_list if large else pa.list_
+    values = _cast(array.values, type.value_type)
+    offsets = _offsets(array, pa.int64() if large else pa.int32())
+    made = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values)
+    return made.cast(kind(type.value_field)) if made.type != type else made
+
+
+def _fixed(array: pa.Array, type: pa.DataType) -> pa.Array:
+    size = type.list_size
+    lengths = pc.list_value_length(array)
+    wrong = pc.any(pc.not_equal(lengths, size)).as_py()
+    if wrong:
+        raise ValueError(f"every list must have {size} items")
+    if array.null_count:
+        filler = pa.scalar([0] * size, array.type)
+        filled = array.fill_null(filler)
+    else:
+        filled = array
+    values = _cast(filled.flatten(), type.value_type)
+    return pa.FixedSizeListArray.from_arrays(values, type=type, mask=_nulls(array))

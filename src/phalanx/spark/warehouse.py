@@ -1,0 +1,97 @@
+"""Where a catalog's tables are: `<warehouse>/<namespace>/<table>`, on a disk or an object store.
+
+A table is a folder with `__manifest` in it, a namespace any other folder. A namespace that was
+created by name has a small file with its properties, so that it exists in an object store too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from phalanx.errors import InvalidInput
+from phalanx.storage import folders
+from phalanx.storage.location import MANIFEST, Location
+
+_NAMESPACE = "_namespace.json"
+_STORAGE = "storage."
+DEFAULT = "default"
+
+
+class Warehouse:
+    """A catalog's folder, and what is in it."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` are the options of the catalog: `warehouse` and `storage.<option>`."""
+        self._root = settings.get("warehouse")
+        self.options = {
+            key.removeprefix(_STORAGE): value
+            for key, value in settings.items()
+            if key.startswith(_STORAGE)
+        } or None
+
+    def location(self, ident: Sequence[str]) -> Location:
+        """The place of a table: its name, or its path where the name is one."""
+        *namespace, name = ident
+        if not namespace and ("/" in name or "\\" in name):
+            return Location(name, self.options)
+        return self._folder(ident)
+
+    def _folder(self, parts: Sequence[str]) -> Location:
+        if not self._root:
+            raise InvalidInput(
+                "the catalog has no warehouse: set spark.sql.catalog.<name>.warehouse, or name "
+                "the table by its path"
+            )
+        for part in parts:
+            if not part or part.startswith((".", "_")) or any(c in part for c in "/\\\0"):
+                raise InvalidInput(f"{part!r} is no name for a table or namespace")
+        root = Location(self._root, self.options)
+        return Location("/".join([root.uri, *parts]), self.options)
+
+    # Namespaces
+
+    def namespace_exists(self, parts: Sequence[str]) -> bool:
+        if not parts or list(parts) == [DEFAULT]:
+            return True
+        folder = self._folder(parts)
+        if folder.path is not None:
+            return folder.path.is_dir() and not (folder.path / MANIFEST).exists()
+        found = folders.children(folder)
+        return bool(found) and MANIFEST not in found
+
+    def namespaces(self, parts: Sequence[str]) -> list[str]:
+        """The namespaces right inside one."""
+        found = [
+            name
+            for name in self._folders(parts)
+            if MANIFEST not in folders.children(self._folder([*parts, name]))
+        ]
+        return sorted({*found, DEFAULT} if not parts else found)
+
+    def tables(self, parts: Sequence[str]) -> list[str]:
+        """The tables right inside a namespace."""
+        return [
+            name
+            for name in self._folders(parts)
+            if MANIFEST in folders.children(self._folder([*parts, name]))
+        ]
+
+    def _folders(self, parts: Sequence[str]) -> list[str]:
+        folder = self._folder(parts)
+        found = folders.children(folder)
+        names = [name for name in found if not name.startswith((".", "_"))]
+        if folder.path is not None:
+            names = [name for name in names if (folder.path / name).is_dir()]
+        return sorted(names)
+
+    def create_namespace(self, parts: Sequence[str], properties: Mapping[str, str]) -> None:
+        folders.write(self._folder(parts), _NAMESPACE, json.dumps(dict(properties)).encode())
+
+    def namespace_properties(self, parts: Sequence[str]) -> dict[str, str]:
+        folder = self._folder(parts)
+        found = folders.read(folder, _NAMESPACE)
+        return {"location": folder.uri} | (json.loads(found) if found else {})
+
+    def drop_namespace(self, parts: Sequence[str]) -> None:
+        folders.remove(self._folder(parts))

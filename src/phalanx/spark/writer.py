@@ -1,0 +1,194 @@
+"""Writing: tasks write files that nobody sees, and one transaction makes them the table's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model import statistics
+from phalanx.model.predicates import Predicate
+from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
+from phalanx.spark.handles import Handle
+from phalanx.spark.planner import _command
+from phalanx.spark.reader import TaskFailure, settle
+from phalanx.spark.staging import Stage
+from phalanx.spark.transforms import reported
+from phalanx.spark.types import cast
+from phalanx.table import incoming
+from phalanx.table.changes import all_match
+from phalanx.table.table import Table
+from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.transaction.snapshot import Snapshot
+
+#: How many bytes of shuffled rows Spark gives to one writing task, about.
+_TASK_BYTES = 128 * 1024 * 1024
+_DISTRIBUTIONS = ("hash", "none")
+
+
+def target_of(value: Mapping[str, Any]) -> Handle | Stage:
+    """What is written to: a table, or one that is about to be made."""
+    return Stage.from_json(value) if "head" in value else Handle.from_json(value)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a commit must know of the write that it ends."""
+
+    table: Mapping[str, Any]
+    mode: str
+    filters: Sequence[Expression]
+    zone: str
+    transaction_id: str
+    isolation: str
+
+    def predicate(self, snapshot: Snapshot) -> Predicate | None:
+        """The rows that are replaced, where a filter says which."""
+        if self.mode != "where":
+            return None
+        return conjunction_of(self.filters, snapshot.head.schema, self.zone)
+
+
+@operation
+def start_write(request: Request) -> Reply:
+    """Decide how rows are written: which task gets which, and what it does with them."""
+    target, options = target_of(request["table"]), request["options"]
+    head = target.snapshot().head
+    head.check_writable()
+    properties = {**head.properties, **{k.lower(): v for k, v in options.items()}}
+    distribution = properties.get("write.distribution", "hash")
+    if distribution not in _DISTRIBUTIONS:
+        raise InvalidInput(f"write.distribution is 'hash' or 'none', not {distribution!r}")
+    fields = reported(head.spec, head.schema) if distribution == "hash" else []
+    job = Job(
+        request["table"],
+        request["mode"],
+        request["filters"],
+        request["zone"],
+        properties.get("transaction_id") or uuid.uuid4().hex,
+        properties.get("isolation", "serializable"),
+    )
+    task = WriteTask(job)
+    message = json.dumps({"type": "struct", "fields": [_MESSAGE]})
+    return {
+        "command": _command(task, message),
+        "job": vars(job),
+        "clustering": [field.to_json() for field in fields if field.can_be_computed],
+        "task_bytes": _TASK_BYTES,
+    }
+
+
+_MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
+
+
+@dataclass(frozen=True)
+class WriteTask:
+    """A function from batches of rows to one message, which Spark runs in a Python worker."""
+
+    job: Job
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            written = self._write(iter(batches))
+        except PhalanxError as error:
+            raise TaskFailure(error) from error
+        message = pickle.dumps(written)
+        yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
+        settle()
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
+        snapshot = target_of(self.job.table).snapshot()
+        schema = snapshot.head.schema.arrow
+        first = next(batches, None)
+        if first is None:
+            return []
+        with ThreadPoolExecutor(WRITERS) as pool:
+            fitting = _fitting(first, batches, schema)
+            tables: Iterable[pa.Table] = incoming.chunks(
+                pa.RecordBatchReader.from_batches(schema, fitting), schema
+            )
+            predicate = self.job.predicate(snapshot)
+            if predicate is not None:
+                tables = all_match(tables, predicate)
+            return PartitionedWriter(snapshot, pool, BUFFER_BYTES).write(tables)
+
+
+def _fitting(
+    first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Spark's batches in the table's types."""
+    batch: pa.RecordBatch | None = first
+    while batch is not None:
+        columns = [cast(batch.column(f.name), f.type, f.name) for f in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        batch = next(rest, None)
+
+
+@operation
+def commit_write(request: Request) -> Reply:
+    """Make what all tasks have written part of the table, in one transaction."""
+    job = Job(**request["job"])
+    handle = Handle.from_json(job.table)
+    snapshot = handle.snapshot()
+    written = _together(request["messages"])
+    table = Table(snapshot)
+    with table.transaction(transaction_id=job.transaction_id, isolation=job.isolation) as tx:
+        tx.add(written, job.mode, job.predicate(snapshot))
+    return {
+        "rows": sum(leaf.rows for leaf in written),
+        "leaves": len(written),
+        "version": table.version,
+    }
+
+
+@operation
+def commit_staged(request: Request) -> Reply:
+    """Make the table that was prepared, with what has been written for it."""
+    stage = Stage.from_json(request["table"])
+    made = stage.commit(_together(request.get("messages") or ()))
+    return {"version": made.sequence}
+
+
+def _together(messages: Sequence[str]) -> list[WrittenLeaf]:
+    """What tasks have written, leaf by leaf."""
+    found: dict[tuple[Any, ...], WrittenLeaf] = {}
+    for message in messages:
+        for leaf in pickle.loads(base64.b64decode(message)):
+            known = found.get(leaf.keys)
+            if known is not None:
+                merged = statistics.merge(known.statistics, leaf.statistics)
+                leaf = WrittenLeaf(leaf.keys, (*known.written, *leaf.written), merged)
+            found[leaf.keys] = leaf
+    return list(found.values())
+
+
+@operation
+def can_delete(request: Request) -> Reply:
+    """Whether rows can be deleted by filters without Spark's help."""
+    snapshot = target_of(request["table"]).snapshot()
+    try:
+        conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
+    except Untranslatable:
+        return {"possible": False}
+    return {"possible": True}
+
+
+@operation
+def delete(request: Request) -> Reply:
+    """Delete the rows that match filters."""
+    snapshot = Handle.from_json(request["table"]).snapshot()
+    where = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
+    table = Table(Snapshot.latest(snapshot.location))
+    isolation = snapshot.head.properties.get("isolation", "serializable")
+    with table.transaction(isolation=isolation) as tx:
+        tx.delete_where(where)
+    return {}

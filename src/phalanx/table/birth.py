@@ -1,0 +1,128 @@
+"""How a table comes to be: created, alone or with its first rows, or replaced by another."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import CustomField, build_spec
+from phalanx.storage import manifest
+from phalanx.storage.head import Head
+from phalanx.storage.leaf import check_storable
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import NAMESPACE
+from phalanx.table.operations import Append, check_properties
+from phalanx.table.write import WrittenLeaf
+from phalanx.transaction.commit import Transaction, first_rows
+from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.view import Commits, View
+
+PartitionBy = Sequence[str | CustomField]
+
+
+def first_head(
+    schema: pa.Schema,
+    partition_by: PartitionBy,
+    transactions: str,
+    properties: Mapping[str, str] | None,
+) -> Head:
+    """The head of a new table. Raises InvalidInput where its parts do not go together."""
+    if transactions not in ("strong", "weak"):
+        raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
+    tagged = TableSchema.assign(schema)
+    check_storable(tagged)
+    spec = build_spec(1, partition_by, tagged)
+    check_properties(properties or {})
+    head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
+    return replace(head, properties=dict(properties or {}))
+
+
+def create(
+    location: Location, head: Head, written: Sequence[WrittenLeaf], pool: Executor
+) -> Snapshot:
+    """Make a table with its first rows: both are there, or neither.
+
+    Raises TableExists where there is one already; the rows are leftovers then.
+    """
+    rows = first_rows(head)
+    if written and head.transactions == "strong":
+        view = View(Snapshot.unborn(location, head), Commits(), pool)
+        Append(head.spec, written).run(view)
+        view.rows(rows, head.sequence)
+        counts = view.counts
+        rows.add_transaction(
+            head,
+            {
+                "operation": "create",
+                "rows_added": str(counts.added),
+                "rows_removed": "0",
+                "leaves": str(len(counts.leaves)),
+                "rows_gone": "0",
+            },
+        )
+    manifest.create(location, head, rows)
+    made = Snapshot.latest(location)
+    if written and head.transactions == "weak":
+        transaction = Transaction(made, pool)
+        transaction.run(Append(head.spec, written))
+        return transaction.commit()
+    return made
+
+
+def replaced(
+    head: Head, schema: pa.Schema, partition_by: PartitionBy, properties: Mapping[str, str]
+) -> Head:
+    """The head of a table that takes another's place and keeps its history.
+
+    No id of a field or spec that has been used is used again.
+    """
+    tagged = TableSchema.assign(schema, head.max_field_id + 1)
+    check_storable(tagged)
+    check_properties(properties)
+    spec = build_spec(max(spec.id for spec in head.specs) + 1, partition_by, tagged, head.specs)
+    return replace(
+        head,
+        schema=tagged,
+        specs=(*head.specs, spec),
+        spec_id=spec.id,
+        max_field_id=max(tagged.field_ids),
+        properties=dict(properties),
+    )
+
+
+@dataclass
+class Replace:
+    """Take all rows out, and go on with another schema, spec and properties, and other rows."""
+
+    name = "replace"
+    head: Head
+    written: Sequence[WrittenLeaf]
+
+    def run(self, view: View) -> None:
+        view.base.refuse_weak("replaced")
+        current, spec = view.current(), self.head.spec
+        for index in range(len(current.leaves)):
+            view.remove(current.leaves.row(index))
+        view.head_changes |= {
+            name: getattr(self.head, name)
+            for name in ("schema", "specs", "spec_id", "max_field_id", "properties")
+        }
+        described = {"partition_spec": spec.dumps()}
+        view.other_rows.append((spec.namespace, NAMESPACE, described, None))
+        for leaf in self.written:
+            view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
+
+
+def replace_table(
+    base: Snapshot, head: Head, written: Sequence[WrittenLeaf], pool: Executor
+) -> Snapshot:
+    """Replace a table in one snapshot. Raises ConflictError where it has changed its shape."""
+    transaction = Transaction(base, pool)
+    transaction.run(Replace(head, written))
+    return transaction.commit()
