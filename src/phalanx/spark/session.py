@@ -13,6 +13,7 @@ from phalanx.spark.jar import check_spark, jar
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
+_EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
 
 #: What Spark needs to be told so that joins use partitions, and filters reach them.
@@ -36,7 +37,7 @@ def conf(
 
     Raises PhalanxError where PySpark is missing or of another minor version.
     """
-    found = {"spark.jars": os.fspath(jar()), **_OPTIMIZATIONS}
+    found = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
     named = f"spark.sql.catalog.{catalog}"
     options = {f"storage.{key}": value for key, value in (storage_options or {}).items()}
     for name in {named, "spark.sql.catalog.phalanx"}:
