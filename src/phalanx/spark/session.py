@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import site
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,10 @@ def session(
     for key, value in {**confs, **(conf or {})}.items():
         builder = builder.config(key, value)
     running = SparkSession.getActiveSession()
-    spark = builder.getOrCreate()
+    with warnings.catch_warnings():
+        # Starting Java forks this process for a moment; nothing of Lance runs in the fork.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        spark = builder.getOrCreate()
     if running is not None and confs["spark.jars"] not in str(running.conf.get("spark.jars", "")):
         spark.sql(f"ADD JAR '{confs['spark.jars']}'")
     return spark
