@@ -8,7 +8,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("planning", "write", "read", "counts", "commits")
+ALL = (
+    "planning",
+    "write",
+    "read",
+    "counts",
+    "commits",
+    "spark_scan",
+    "spark_prune",
+    "spark_write",
+)
 
 
 def main(names: list[str]) -> int:
