@@ -150,7 +150,12 @@ class Leaf:
         `base` is None for a leaf that has no rows: new, or out of the table and back again.
         """
         if base is None:
-            handle = self.create(schema)
+            handle = None
+            if delta.added:  # where rows were written, a leaf has been made
+                with contextlib.suppress(CorruptTable):
+                    handle = self.open(EMPTY_VERSION)
+            if handle is None:
+                handle = self.create(schema)
             if handle.version != EMPTY_VERSION:
                 delta = replace(delta, replaced=True)
         else:

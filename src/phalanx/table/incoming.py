@@ -18,7 +18,7 @@ from phalanx.errors import InvalidInput
 
 #: How many bytes, and rows, of input are worked on at a time.
 CHUNK_BYTES = 64 * 1024 * 1024
-CHUNK_ROWS = 4_000_000
+CHUNK_ROWS = 1_000_000
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
