@@ -63,12 +63,20 @@ class Leaves:
         return int(self.table.num_rows)
 
     @staticmethod
-    def read(manifest: ManifestVersion, head: Head, where: str | None = None) -> Leaves:
-        """Read the planning columns of every leaf, or of those whose rows satisfy a filter."""
-        fields = partition_columns(head.specs)
-        filter = f"object_type = '{TABLE}'" + (f" AND {where}" if where else "")
-        found = manifest.read([*_PLANNING, *fields], filter)
-        for name in fields:
+    def read(manifest: ManifestVersion, head: Head) -> Leaves:
+        """Read the planning columns of every leaf."""
+        found = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}'")
+        return Leaves.of_rows(found, manifest, head)
+
+    @staticmethod
+    def columns_in(head: Head) -> list[str]:
+        """The columns of the manifest that leaves are made of."""
+        return [*_PLANNING, *partition_columns(head.specs)]
+
+    @staticmethod
+    def of_rows(found: pa.Table, manifest: ManifestVersion, head: Head) -> Leaves:
+        """The leaves of rows that have been read. Raises CorruptTable where a column is lost."""
+        for name in partition_columns(head.specs):
             if name not in found.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
