@@ -217,7 +217,7 @@ class View:
         work = self._works.get(place.leaf_id)
         if work is not None:
             return work.place
-        if self._current is self.base:
+        if self._current is self.base or self.base.leaves.holds(place.row):
             return place
         return find_place(self.base.leaves, self.base.head, place.spec, place.keys)
 
