@@ -22,6 +22,7 @@ from bench.planning import table_of
 COMMITS = 500
 WRITERS = 8
 EACH = 25
+IN_A_STORE = 3
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
 
 
@@ -79,27 +80,37 @@ def look(folder: Path) -> None:
 
 
 def write(
-    uri: str, worker: int, hot: bool, gate: Any, results: Any, options: dict[str, str] | None
+    uri: str,
+    worker: int,
+    hot: bool,
+    gate: Any,
+    results: Any,
+    each: int,
+    options: dict[str, str] | None,
 ) -> None:
     table = phalanx.open(uri, storage_options=options)
     gate.wait()
     times = []
-    for number in range(EACH):
+    for number in range(each):
         key = "hot" if hot else f"p{worker}"
-        rows = [{"id": worker * EACH + number, "k": key}]
+        rows = [{"id": worker * each + number, "k": key}]
         times.append(seconds(lambda rows=rows: table.append(rows)))
     results.put(times)
 
 
 def together(
-    uri: Path | str, workers: int, hot: bool, options: dict[str, str] | None = None
+    uri: Path | str,
+    workers: int,
+    hot: bool,
+    each: int = EACH,
+    options: dict[str, str] | None = None,
 ) -> tuple[float, float, float]:
     """Commits a second, the slowest commit, and the slowest writer against the mean."""
     phalanx.create(uri, SCHEMA, partition_by=["k"], storage_options=options)
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(workers + 1), context.Queue()
     processes = [
-        context.Process(target=write, args=(str(uri), n, hot, gate, results, options))
+        context.Process(target=write, args=(str(uri), n, hot, gate, results, each, options))
         for n in range(workers)
     ]
     for process in processes:
@@ -110,10 +121,10 @@ def together(
     took = time.perf_counter() - start
     for process in processes:
         process.join()
-    assert phalanx.open(uri, storage_options=options).count() == workers * EACH
+    assert phalanx.open(uri, storage_options=options).count() == workers * each
     totals = [sum(times) for times in found]
     worst = max(totals) / statistics.mean(totals)
-    return workers * EACH / took, max(map(max, found)), worst
+    return workers * each / took, max(map(max, found)), worst
 
 
 def many_writers(root: Path) -> list[Figure]:
@@ -152,8 +163,9 @@ def in_a_store() -> list[Figure]:
         figures = []
         for hot in (False, True):
             kind = "one hot partition" if hot else "different partitions"
-            alone, _, _ = together(f"s3://lake/alone-{hot}", 1, hot, options)
-            rate, slowest, worst = together(f"s3://lake/together-{hot}", WRITERS, hot, options)
+            alone, _, _ = together(f"s3://lake/alone-{hot}", 1, hot, IN_A_STORE, options)
+            uri = f"s3://lake/together-{hot}"
+            rate, slowest, worst = together(uri, WRITERS, hot, IN_A_STORE, options)
             figures += [
                 Figure(f"s3 (moto): 1 writer, {kind}", alone, "/s"),
                 Figure(f"s3 (moto): {WRITERS} writers, {kind}", rate, "/s"),
@@ -175,13 +187,21 @@ def mass_delete(folder: Path) -> list[Figure]:
 
 def main() -> int:
     root = Path(tempfile.mkdtemp())
+    works = [
+        lambda: small_commits(root / "commits"),
+        lambda: many_writers(root),
+        lambda: mass_delete(root / "mass"),
+        in_a_store,
+    ]
+    good = True
     try:
-        figures = small_commits(root / "commits") + many_writers(root) + mass_delete(root / "mass")
-        figures += in_a_store()
+        for work in works:
+            figures = work()
+            print(*figures, sep="\n", flush=True)
+            good &= all(figure.ok for figure in figures)
     finally:
         shutil.rmtree(root)
-    print(*figures, sep="\n")
-    return int(not all(figure.ok for figure in figures))
+    return int(not good)
 
 
 if __name__ == "__main__":
