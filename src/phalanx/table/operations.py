@@ -322,7 +322,7 @@ class Rollback:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
         wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
-        stats = read_statistics(target, [row.object_id for row in wanted])
+        stats = read_statistics(target, wanted)
         keep = {row.object_id for row in wanted}
         current = view.current()
         for index in range(len(current.leaves)):
