@@ -60,6 +60,18 @@ def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
     )
 
 
+def entries_of(text: str) -> list[str | CustomField]:
+    """The entries of a list such as `days(ts), country`: what the option `partition_by` says."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [entry.strip() for entry in found if entry.strip()]
+
+
 @dataclass(frozen=True)
 class Reported:
     """A transform as Spark knows it, made of one field or of several."""

@@ -142,7 +142,7 @@ class Leaf:
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
         fragments = write_fragments(
-            _unsliced(table), handle, schema=table.schema, storage_options=self.location.options
+            _aligned(_unsliced(table)), handle, schema=table.schema, storage_options=self.location.options
         )
         return Written(tuple(fragments))
 
@@ -422,6 +422,29 @@ def _unsliced(table: pa.Table) -> pa.Table:
             rows = pa.array(range(table.num_rows), pa.int64())
             table = table.set_column(index, column, table.column(index).take(rows))
     return table
+
+
+def _aligned(table: pa.Table) -> pa.Table:
+    """The rows with decimals where Lance expects them: Arrow streams align to 8 bytes only."""
+    for index, column in enumerate(table.schema):
+        if _has_decimal(column.type):
+            chunks = [_aligned_array(chunk) for chunk in table.column(index).chunks]
+            table = table.set_column(index, column, pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _aligned_array(array: pa.Array) -> pa.Array:
+    if any(buffer is not None and buffer.address % 16 for buffer in array.buffers()):
+        return pa.concat_arrays([array, array.slice(0, 0)])
+    return array
+
+
+def _has_decimal(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        return _has_decimal(type.value_type)
+    if pa.types.is_decimal(type):
+        return True
+    return any(_has_decimal(type.field(i).type) for i in range(type.num_fields))
 
 
 def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
