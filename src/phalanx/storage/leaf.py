@@ -124,6 +124,9 @@ class Leaf:
 
     def create(self, schema: TableSchema) -> Any:
         """The empty leaf: made now, or by somebody else just before."""
+        return self._numbered(self._create(schema), schema)
+
+    def _create(self, schema: TableSchema) -> Any:
         try:
             return lance.LanceDataset.commit(
                 self.uri,
@@ -138,6 +141,18 @@ class Leaf:
                     return self.open(version)
             reason = self.location.reason(error)
             raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
+
+    def _numbered(self, handle: Any, schema: TableSchema) -> Any:
+        """The leaf with the table's field ids: the first version of a dataset counts from 0."""
+        if _ids(handle.lance_schema) == schema.field_ids:
+            return handle
+        return lance.LanceDataset.commit(
+            handle,
+            LanceOperation.Overwrite(_lance_schema(schema), []),
+            read_version=handle.version,
+            detached=True,
+            storage_options=self.location.options,
+        )
 
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
