@@ -273,10 +273,10 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if t.is_map(given) and t.is_map(type):
         keys, items = _cast(array.keys, type.key_type), _cast(array.items, type.item_type)
         offsets = _offsets(array, pa.int32())
-        return pa.MapArray.from_arrays(offsets, keys, items, type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type, mask=_nulls(array))
     if t.is_float16(type):
         found = array.cast(type)
-        if not found.cast(given).equals(array):
+        if not pc.all(pc.or_(pc.is_nan(array), pc.equal(found.cast(given), array)), min_count=0).as_py():
             raise ValueError("it has more digits")
         return found
     return array.cast(type)
@@ -292,23 +292,19 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _offsets(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """The offsets of a list or map, with NULL where the list is NULL."""
-    found = array.offsets.cast(type)
-    if not array.null_count:
-        return found
-    mask = pa.concat_arrays([array.is_null(), pa.array([False])])
-    return pc.if_else(mask, pa.scalar(None, type), found)
+    """The offsets of a list or map, as an array of its own and not a part of a longer one."""
+    return pa.array(array.offsets.cast(type).to_numpy(), type)
 
 
 def _listed(array: pa.Array, type: pa.DataType) -> pa.Array:
     large = pa.types.is_large_list(type)
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
-    kind = pa.large_list if large else pa.list_
     values = _cast(array.values, type.value_type)
     offsets = _offsets(array, pa.int64() if large else pa.int32())
-    made = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values)
-    return made.cast(kind(type.value_field)) if made.type != type else made
+    kind = pa.LargeListArray if large else pa.ListArray
+    # NULLs are said by a mask: a list that is NULL may still cover values.
+    return kind.from_arrays(offsets, values, type=type, mask=_nulls(array))
 
 
 def _fixed(array: pa.Array, type: pa.DataType) -> pa.Array:

@@ -79,7 +79,7 @@ FILTERS = [
     "at.city = 'c1'", "at.city IS NULL", "at.n = 3 AND at.city = 'c2'", "at IS NULL",
     "at.city LIKE 'c%'", "list[0] = 1", "array_contains(list, 2L)", "size(list) = 2",
     # constants
-    "true", "false", "NULL", "1 = 0",
+    "true", "false", "CAST(NULL AS BOOLEAN)", "1 = 0",
 ]
 
 

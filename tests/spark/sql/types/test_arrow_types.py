@@ -79,7 +79,7 @@ WRITABLE = [
     (pa.large_list(pa.int16()), "array(1S, NULL)"),
     (pa.struct([("a", pa.uint32())]), "named_struct('a', 4294967295L)"),
     (pa.time64("us"), "time'12:00:00'"),
-    (pa.duration("ms"), "INTERVAL '1' DAY"),
+    (pa.duration("ms"), "INTERVAL '1 00:00:00' DAY TO SECOND"),
     (pa.date64(), "date'2024-01-01'"),
 ]
 
@@ -100,7 +100,7 @@ TOO_MUCH = [
     (pa.binary(2), "X'616263'"),
     (pa.timestamp("ms", "UTC"), "timestamp'2024-01-01 00:00:00.000001'"),
     (pa.timestamp("ns"), "timestamp_ntz'2400-01-01 00:00:00'"),
-    (pa.duration("s"), "INTERVAL '0.5' SECOND"),
+    (pa.duration("s"), "INTERVAL '0 00:00:00.5' DAY TO SECOND"),
     (pa.list_(pa.uint8()), "array(-1S)"),
 ]
 
