@@ -86,9 +86,7 @@ class Lake:
     def both(self, table, rows, partitioned_by="", properties=""):
         """Make a table, and a Parquet copy for `same`, with the rows of a query."""
         rows = self.named(rows) if isinstance(rows, str) else rows
-        compare.make_both(
-            self.spark, self[table], rows, self.folder, partitioned_by, properties
-        )
+        compare.make_both(self.spark, self[table], rows, self.folder, partitioned_by, properties)
 
     def copy(self, table, rows):
         """Make the Parquet copy of a table that is there already."""

@@ -30,11 +30,33 @@ MOMENTS = [
     dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
     *[dt.datetime(1900, 1, 1) + dt.timedelta(hours=RANDOM.randrange(2_000_000)) for _ in range(50)],
 ]
-INTEGERS = [0, 1, -1, 34, 99, 100, -100, -128, 127, *[RANDOM.randrange(-128, 128) for _ in range(20)]]
+INTEGERS = [
+    0,
+    1,
+    -1,
+    34,
+    99,
+    100,
+    -100,
+    -128,
+    127,
+    *[RANDOM.randrange(-128, 128) for _ in range(20)],
+]
 WIDE = [2**31 - 1, -(2**31), *[RANDOM.randrange(-(2**31), 2**31) for _ in range(50)]]
 LONG = [2**63 - 1, -(2**63), *[RANDOM.randrange(-(2**63), 2**63) for _ in range(50)]]
 FLOATS = [0.0, -0.0, 1.5, -1.5, 1e30, -7.25, float("inf"), float("-inf"), float("nan"), 0.1, 1e-7]
-TEXT = ["", "a", "iceberg", "añb", "😀😀x", "日本語テキスト", "x" * 300, "\0", "e\u0301tude", "👩‍👩‍👧"]
+TEXT = [
+    "",
+    "a",
+    "iceberg",
+    "añb",
+    "😀😀x",
+    "日本語テキスト",
+    "x" * 300,
+    "\0",
+    "e\u0301tude",
+    "👩‍👩‍👧",
+]
 COLUMNS = {
     "flag": pa.array([True, False, None], pa.bool_()),
     "tiny": pa.array([*INTEGERS, None], pa.int8()),
@@ -130,7 +152,9 @@ def test_units_since_1970(spark, column, unit):
 
 def test_multi_bucket(spark):
     pairs = [(a, b) for a in [*INTEGERS[:6], None] for b in [*TEXT, None]]
-    frame = spark.createDataFrame([(n, *pair) for n, pair in enumerate(pairs)], "at INT, a BIGINT, b STRING")
+    frame = spark.createDataFrame(
+        [(n, *pair) for n, pair in enumerate(pairs)], "at INT, a BIGINT, b STRING"
+    )
     frame.createOrReplaceTempView("v_pairs")
     arrays = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs])]
     expected = MultiBucket(16).apply(arrays).to_pylist()
@@ -141,7 +165,7 @@ def test_multi_bucket(spark):
     "call", ["bucket(4, array(1))", "truncate(2, true)", "hours(date'2024-01-01')", "years('x')"]
 )
 def test_types_that_they_do_not_take(spark, call):
-    with pytest.raises(Exception, match="does not take|cannot"):
+    with pytest.raises(Exception, match=r"does not take|cannot"):
         spark.sql(f"SELECT lake.{call}").collect()
 
 

@@ -4,7 +4,14 @@ import pyarrow as pa
 import pytest
 
 from phalanx import InvalidInput
-from phalanx.spark.types import arrow_schema, arrow_type, cast, exchange_type, spark_schema, spark_type
+from phalanx.spark.types import (
+    arrow_schema,
+    arrow_type,
+    cast,
+    exchange_type,
+    spark_schema,
+    spark_type,
+)
 
 
 def field(type, name="v", nullable=True, **metadata):
@@ -66,13 +73,13 @@ def test_what_cannot_be_stored(type):
 
 def test_the_name_of_what_is_inside():
     inner = {"type": "array", "elementType": "variant", "containsNull": True}
-    with pytest.raises(InvalidInput, match="column 'v.a.element'"):
+    with pytest.raises(InvalidInput, match=r"column 'v.a.element'"):
         arrow_schema(struct(field(struct(field(inner, "a")))))
 
 
 def test_a_collation():
     given = field("string", __COLLATIONS={"v": "icu.UNICODE"})
-    with pytest.raises(InvalidInput, match="column 'v' has the collation icu.UNICODE"):
+    with pytest.raises(InvalidInput, match=r"column 'v' has the collation icu.UNICODE"):
         arrow_schema(struct(given))
 
 
@@ -108,7 +115,9 @@ CASTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("array", "type"), CASTS, ids=lambda found: str(getattr(found, "type", found)))
+@pytest.mark.parametrize(
+    ("array", "type"), CASTS, ids=lambda found: str(getattr(found, "type", found))
+)
 class TestCast:
     def test_values(self, array, type):
         found = cast(array, type, "v")
@@ -142,7 +151,9 @@ TOO_MUCH = [
 ]
 
 
-@pytest.mark.parametrize(("array", "type"), TOO_MUCH, ids=lambda found: str(getattr(found, "type", found)))
+@pytest.mark.parametrize(
+    ("array", "type"), TOO_MUCH, ids=lambda found: str(getattr(found, "type", found))
+)
 def test_a_value_that_does_not_fit(array, type):
     with pytest.raises(InvalidInput, match="column 'v' holds a value"):
         cast(array, type, "v")

@@ -226,5 +226,3 @@ class TestReplace:
         assert table.version == 1
         assert table.schema == FIRST
         assert table.count() == 3
-
-

@@ -191,7 +191,8 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
         metadata["comment"] = found[COMMENT]
     return {
         "name": field.name,
-        "type": _declared(field, found.get(SPARK_TYPE)) or spark_type(field.type, prefix + field.name),
+        "type": _declared(field, found.get(SPARK_TYPE))
+        or spark_type(field.type, prefix + field.name),
         "nullable": field.nullable,
         "metadata": metadata,
     }
@@ -276,7 +277,9 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
         return pa.MapArray.from_arrays(offsets, keys, items, type, mask=_nulls(array))
     if t.is_float16(type):
         found = array.cast(type)
-        if not pc.all(pc.or_(pc.is_nan(array), pc.equal(found.cast(given), array)), min_count=0).as_py():
+        if not pc.all(
+            pc.or_(pc.is_nan(array), pc.equal(found.cast(given), array)), min_count=0
+        ).as_py():
             raise ValueError("it has more digits")
         return found
     return array.cast(type)

@@ -157,7 +157,10 @@ class Leaf:
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
         fragments = write_fragments(
-            _aligned(_unsliced(table)), handle, schema=table.schema, storage_options=self.location.options
+            _aligned(_unsliced(table)),
+            handle,
+            schema=table.schema,
+            storage_options=self.location.options,
         )
         return Written(tuple(fragments))
 

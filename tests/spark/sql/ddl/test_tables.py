@@ -76,8 +76,10 @@ class TestCreateAsSelect:
 
     def test_a_query_that_fails_makes_no_table(self, lake):
         with pytest.raises(Exception, match="no good"):
-            lake.sql("CREATE TABLE {db}.t AS SELECT if(id = 3, raise_error('no good'), id) AS id "
-                     "FROM range(5)")
+            lake.sql(
+                "CREATE TABLE {db}.t AS SELECT if(id = 3, raise_error('no good'), id) AS id "
+                "FROM range(5)"
+            )
         assert lake.rows("SHOW TABLES IN {db}") == []
         lake.sql("CREATE TABLE {db}.t AS SELECT 1 AS id")
         assert lake.rows("SELECT * FROM {db}.t") == [(1,)]
@@ -94,8 +96,10 @@ class TestCreateAsSelect:
         assert lake.rows("SELECT * FROM {db}.t") == [(1,)]
 
     def test_weak_transactions(self, lake):
-        lake.sql("CREATE TABLE {db}.t PARTITIONED BY (id) TBLPROPERTIES ('transactions' = 'weak') "
-                 "AS SELECT id FROM range(3)")
+        lake.sql(
+            "CREATE TABLE {db}.t PARTITIONED BY (id) TBLPROPERTIES ('transactions' = 'weak') "
+            "AS SELECT id FROM range(3)"
+        )
         lake.sql("INSERT INTO {db}.t VALUES (9)")
         assert lake.rows("SELECT * FROM {db}.t") == [(0,), (1,), (2,), (9,)]
 
@@ -120,8 +124,10 @@ class TestReplace:
     def test_a_query_that_fails_changes_nothing(self, lake):
         lake.sql("CREATE TABLE {db}.t AS SELECT id FROM range(3)")
         with pytest.raises(Exception, match="no good"):
-            lake.sql("CREATE OR REPLACE TABLE {db}.t AS "
-                     "SELECT if(id = 1, raise_error('no good'), 'x') AS name FROM range(2)")
+            lake.sql(
+                "CREATE OR REPLACE TABLE {db}.t AS "
+                "SELECT if(id = 1, raise_error('no good'), 'x') AS name FROM range(2)"
+            )
         assert lake.rows("SELECT id FROM {db}.t") == [(0,), (1,), (2,)]
         assert lake.open("t").version == 1
 
@@ -147,8 +153,9 @@ class TestReplace:
 
     def test_many_times_with_the_same_partitioning(self, lake):
         for n in range(3):
-            lake.sql("CREATE OR REPLACE TABLE {db}.t PARTITIONED BY (c) "
-                     f"AS SELECT {n} AS n, 'x' AS c")
+            lake.sql(
+                f"CREATE OR REPLACE TABLE {{db}}.t PARTITIONED BY (c) AS SELECT {n} AS n, 'x' AS c"
+            )
         assert lake.rows("SELECT * FROM {db}.t WHERE c = 'x'") == [(2, "x")]
         for n in range(3):
             assert lake.rows(f"SELECT n FROM {{db}}.t VERSION AS OF {n + 1}") == [(n,)]

@@ -53,9 +53,7 @@ def test_they_cannot_be_written_to(filled):
 
 
 def test_joined_with_the_table(filled):
-    query = (
-        "SELECT count(*) FROM {db}.t t JOIN {db}.t.snapshots s ON s.version = 2"
-    )
+    query = "SELECT count(*) FROM {db}.t t JOIN {db}.t.snapshots s ON s.version = 2"
     assert filled.rows(query) == [(11,)]
 
 

@@ -14,7 +14,9 @@ FROM range(40)
 @pytest.fixture(scope="module")
 def filled(shared_lake):
     shared_lake.both("t", ROWS, "country, bucket(2, id)")
-    shared_lake.both("u", "SELECT id AS k, concat('c', id % 3) AS country FROM range(20)", "country")
+    shared_lake.both(
+        "u", "SELECT id AS k, concat('c', id % 3) AS country FROM range(20)", "country"
+    )
     return shared_lake
 
 
@@ -98,7 +100,12 @@ class TestMetadataColumns:
 
     def test_they_are_hidden(self, filled):
         assert filled.sql("SELECT * FROM {db}.t").columns == [
-            "id", "country", "s", "list", "m", "x",
+            "id",
+            "country",
+            "s",
+            "list",
+            "m",
+            "x",
         ]
 
     def test_only_they(self, filled):
@@ -122,7 +129,7 @@ class TestDataFrames:
         assert filled.rows(query) == [(40,)]
 
     def test_a_path_without_a_table(self, filled, tmp_path):
-        with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND"):
+        with pytest.raises(Exception, match=r"TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND"):
             filled.spark.read.format("phalanx").load(str(tmp_path / "none")).collect()
 
     def test_without_a_path(self, filled):

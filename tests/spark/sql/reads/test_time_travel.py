@@ -27,9 +27,7 @@ def test_tag(grown):
 
 
 def test_two_versions_in_one_query(grown):
-    query = (
-        "SELECT n.id FROM {db}.t n LEFT ANTI JOIN {db}.t VERSION AS OF 1 o ON n.id = o.id"
-    )
+    query = "SELECT n.id FROM {db}.t n LEFT ANTI JOIN {db}.t VERSION AS OF 1 o ON n.id = o.id"
     assert grown.rows(query) == [(2,), (3,)]
 
 
@@ -72,8 +70,10 @@ def test_tables_about_an_old_version(grown):
 
 
 def test_writing_to_an_old_version_is_refused(grown):
-    with pytest.raises(Exception):
-        grown.sql("INSERT INTO {db}.t VERSION AS OF 1 VALUES (9)")
+    old = grown.spark.range(1).selectExpr("CAST(id AS INT)").write.format("phalanx")
+    with pytest.raises(AnalysisException):
+        old.option("versionAsOf", 1).mode("append").save(str(grown.path / "t"))
+    assert len(grown.rows("SELECT * FROM {db}.t")) == 3
 
 
 class TestOneVersionForAQuery:

@@ -23,7 +23,12 @@ TYPES = [
     (pa.date64(), [dt.date(1960, 1, 1), dt.date(2024, 2, 29)], "date", None),
     (pa.timestamp("s"), [dt.datetime(1960, 1, 1)], "timestamp_ntz", None),
     (pa.timestamp("ms", "UTC"), [dt.datetime(1960, 1, 1, tzinfo=UTC)], "timestamp", None),
-    (pa.timestamp("us", "Europe/Paris"), [dt.datetime(2024, 7, 1, 12, tzinfo=UTC)], "timestamp", None),
+    (
+        pa.timestamp("us", "Europe/Paris"),
+        [dt.datetime(2024, 7, 1, 12, tzinfo=UTC)],
+        "timestamp",
+        None,
+    ),
     (pa.timestamp("ns"), [dt.datetime(2024, 1, 1, 1, 1, 1, 5)], "timestamp_ntz", None),
     (pa.duration("s"), [dt.timedelta(days=1)], "interval day to second", None),
     (pa.duration("ms"), [dt.timedelta(seconds=-1.5)], "interval day to second", None),
@@ -33,9 +38,12 @@ TYPES = [
     (pa.list_(pa.float32(), 2), [[1.0, 2.0]], "array<float>", None),
     (pa.list_(pa.float16(), 2), [[1.0, 2.0]], "array<float>", None),
     (pa.list_(pa.uint8()), [[1, 255]], "array<smallint>", None),
-    (pa.struct([("a", pa.uint32()), ("b", pa.large_list(pa.float16()))]), [
-        {"a": 2**32 - 1, "b": [0.5]}
-    ], "struct<a:bigint,b:array<float>>", [(2**32 - 1, [0.5])]),
+    (
+        pa.struct([("a", pa.uint32()), ("b", pa.large_list(pa.float16()))]),
+        [{"a": 2**32 - 1, "b": [0.5]}],
+        "struct<a:bigint,b:array<float>>",
+        [(2**32 - 1, [0.5])],
+    ),
     (pa.time32("s"), [dt.time(12, 30)], "time(6)", None),
     (pa.time32("ms"), [dt.time(12, 30, 1, 5000)], "time(6)", None),
     (pa.time64("us"), [dt.time(12, 30, 1, 5)], "time(6)", None),

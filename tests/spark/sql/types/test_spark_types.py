@@ -32,9 +32,10 @@ TYPES = [
         "STRUCT<a: STRUCT<b: STRUCT<c: ARRAY<DECIMAL(5, 1)>>>>",
         ["named_struct('a', named_struct('b', named_struct('c', array(1.5BD, NULL))))"],
     ),
-    ("ARRAY<STRUCT<at: TIMESTAMP, d: DATE>>", [
-        "array(named_struct('at', timestamp'2024-01-01 12:00:00', 'd', NULL), NULL)"
-    ]),
+    (
+        "ARRAY<STRUCT<at: TIMESTAMP, d: DATE>>",
+        ["array(named_struct('at', timestamp'2024-01-01 12:00:00', 'd', NULL), NULL)"],
+    ),
 ]
 
 
@@ -105,14 +106,16 @@ class TestNotNull:
 
     def test_a_null_is_refused(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT NOT NULL, s STRING)")
-        with pytest.raises(Exception, match="(?i)null"):
+        with pytest.raises(Exception, match=r"(?i)null"):
             lake.sql("INSERT INTO {db}.t SELECT IF(id = 1, NULL, id), 'x' FROM range(3)")
         assert lake.rows("SELECT * FROM {db}.t") == []
 
     def test_inside_a_struct(self, lake):
         lake.sql("CREATE TABLE {db}.t (s STRUCT<a: INT NOT NULL>)")
-        with pytest.raises(Exception, match="(?i)null"):
-            lake.sql("INSERT INTO {db}.t SELECT named_struct('a', IF(id = 1, NULL, 1)) FROM range(3)")
+        with pytest.raises(Exception, match=r"(?i)null"):
+            lake.sql(
+                "INSERT INTO {db}.t SELECT named_struct('a', IF(id = 1, NULL, 1)) FROM range(3)"
+            )
         lake.sql("INSERT INTO {db}.t VALUES (NULL), (named_struct('a', 1))")
         assert lake.rows("SELECT s.a FROM {db}.t") == [(1,), (None,)]
 
@@ -135,28 +138,24 @@ class TestVectors:
 
     @pytest.mark.parametrize("value", ["array(1F, 2F)", "array()", "array(1F, 2F, 3F, 4F)"])
     def test_another_length_is_refused(self, lake, value):
-        lake.sql(
-            "CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '3')"
-        )
-        with pytest.raises(Exception, match="'v'.*every list must have 3 items") as caught:
+        lake.sql("CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '3')")
+        with pytest.raises(Exception, match=r"'v'.*every list must have 3 items") as caught:
             lake.sql(f"INSERT INTO {{db}}.t VALUES ({value})")
         assert "Traceback" not in str(caught.value)
         assert lake.rows("SELECT * FROM {db}.t") == []
 
     def test_a_null_inside_is_kept(self, lake):
-        lake.sql(
-            "CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '2')"
-        )
+        lake.sql("CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '2')")
         lake.sql("INSERT INTO {db}.t VALUES (array(1F, NULL)), (NULL), (array(3F, 4F))")
         assert lake.rows("SELECT v FROM {db}.t") == [(None,), ([1.0, None],), ([3.0, 4.0],)]
 
-    BAD = [
+    BAD = (
         ("v ARRAY<FLOAT>", "vector.w.dimension", "3", "names no column"),
         ("v ARRAY<STRING>", "vector.v.dimension", "3", "'v' is no vector"),
         ("v FLOAT", "vector.v.dimension", "3", "'v' is no vector"),
         ("v ARRAY<FLOAT>", "vector.v.dimension", "0", "whole number"),
         ("v ARRAY<FLOAT>", "vector.v.dimension", "many", "whole number"),
-    ]
+    )
 
     @pytest.mark.parametrize(("column", "key", "value", "said"), BAD)
     def test_bad_dimensions(self, lake, column, key, value, said):

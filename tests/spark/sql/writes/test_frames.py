@@ -76,7 +76,7 @@ class TestWriteTo:
 
     def test_rows_that_do_not_match_the_condition(self, lake, frame):
         frame.writeTo(lake["t"]).partitionedBy("c").create()
-        with pytest.raises(Exception, match="(?i)match") as caught:
+        with pytest.raises(Exception, match=r"(?i)match") as caught:
             frame.writeTo(lake["t"]).overwrite(F.col("c") == "c1")
         assert "Traceback" not in str(caught.value)
         assert rows(lake) == ROWS
@@ -139,7 +139,9 @@ class TestSaveByPath:
         assert len(self.read(lake, path)) == (8 if mode == "append" else 4)
 
     def test_a_path_without_a_table_by_partition(self, lake, frame, path):
-        writer = frame.write.format("phalanx").mode("append").option("partition_by", "c, bucket(2, id)")
+        writer = (
+            frame.write.format("phalanx").mode("append").option("partition_by", "c, bucket(2, id)")
+        )
         writer.save(path)
         assert self.read(lake, path) == ROWS
         found = lake.spark.read.format("phalanx").load(path).where("c = 'c0'")

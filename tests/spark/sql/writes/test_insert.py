@@ -56,12 +56,14 @@ class TestInsert:
         assert rows(table) == START
 
     def test_too_few_columns(self, table):
-        with pytest.raises(AnalysisException, match="INSERT_COLUMN_ARITY_MISMATCH|NOT_ENOUGH_DATA"):
+        with pytest.raises(
+            AnalysisException, match=r"INSERT_COLUMN_ARITY_MISMATCH|NOT_ENOUGH_DATA"
+        ):
             table.sql("INSERT INTO {db}.t SELECT 1")
         assert rows(table) == START
 
     def test_a_value_of_another_type(self, table):
-        with pytest.raises(Exception, match="CAST_INVALID_INPUT|CANNOT_SAFELY_CAST"):
+        with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|CANNOT_SAFELY_CAST"):
             table.sql("INSERT INTO {db}.t SELECT 'x', 'US', 1")
         assert rows(table) == START
 
@@ -79,8 +81,10 @@ class TestInsert:
         assert table.open("t").version == 2
 
     def test_one_transaction_for_a_job(self, table):
-        table.sql("INSERT INTO {db}.t SELECT /*+ REPARTITION(4) */ id, concat('c', id % 5), 1 "
-                  "FROM range(50)")
+        table.sql(
+            "INSERT INTO {db}.t SELECT /*+ REPARTITION(4) */ id, concat('c', id % 5), 1 "
+            "FROM range(50)"
+        )
         assert table.open("t").version == 3
         assert len(rows(table)) == 54
 
@@ -113,8 +117,10 @@ class TestOverwrite:
         assert rows(table) == [(2, "DE", 20), (3, None, 30), (9, "US", 90)]
 
     def test_one_partition_with_nothing(self, table):
-        table.sql("INSERT OVERWRITE {db}.t PARTITION (country = 'US') "
-                  "SELECT id, n FROM {db}.t WHERE false")
+        table.sql(
+            "INSERT OVERWRITE {db}.t PARTITION (country = 'US') "
+            "SELECT id, n FROM {db}.t WHERE false"
+        )
         assert rows(table) == [(2, "DE", 20), (3, None, 30)]
 
     def test_the_partition_of_null(self, table):
@@ -122,12 +128,11 @@ class TestOverwrite:
         assert rows(table) == [(1, "US", 10), (2, "DE", 20), (4, "US", 40), (9, None, 90)]
 
     def test_replace_where(self, table):
-        table.sql("INSERT INTO {db}.t REPLACE WHERE country = 'US' AND n > 20 "
-                  "VALUES (9, 'US', 90)")
+        table.sql("INSERT INTO {db}.t REPLACE WHERE country = 'US' AND n > 20 VALUES (9, 'US', 90)")
         assert rows(table) == [(1, "US", 10), (2, "DE", 20), (3, None, 30), (9, "US", 90)]
 
     def test_replace_where_with_rows_that_do_not_match(self, table):
-        with pytest.raises(Exception, match="(?i)match") as caught:
+        with pytest.raises(Exception, match=r"(?i)match") as caught:
             table.sql("INSERT INTO {db}.t REPLACE WHERE country = 'US' VALUES (9, 'DE', 90)")
         assert "Traceback" not in str(caught.value)
         assert rows(table) == START
@@ -166,11 +171,19 @@ class TestDynamicOverwrite:
 
 
 class TestDelete:
-    FILTERS = [
-        "country = 'US'", "country IS NULL", "n > 15", "country = 'US' AND n > 15", "id IN (1, 2)",
-        "country IN ('US', NULL)", "NOT country = 'US'", "country <=> NULL", "true", "false",
+    FILTERS = (
+        "country = 'US'",
+        "country IS NULL",
+        "n > 15",
+        "country = 'US' AND n > 15",
+        "id IN (1, 2)",
+        "country IN ('US', NULL)",
+        "NOT country = 'US'",
+        "country <=> NULL",
+        "true",
+        "false",
         "n = 10 OR country = 'DE'",
-    ]
+    )
 
     @pytest.mark.parametrize("where", FILTERS)
     def test_where(self, table, where):
@@ -208,11 +221,15 @@ class TestTruncate:
 
 class TestDistribution:
     def test_none(self, lake):
-        lake.sql("CREATE TABLE {db}.t (id INT, c STRING) PARTITIONED BY (c) "
-                 "TBLPROPERTIES ('write.distribution' = 'none')")
+        lake.sql(
+            "CREATE TABLE {db}.t (id INT, c STRING) PARTITIONED BY (c) "
+            "TBLPROPERTIES ('write.distribution' = 'none')"
+        )
         lake.sql("INSERT INTO {db}.t SELECT id, concat('c', id % 3) FROM range(30)")
         assert lake.rows("SELECT c, count(*) FROM {db}.t GROUP BY c") == [
-            ("c0", 10), ("c1", 10), ("c2", 10),
+            ("c0", 10),
+            ("c1", 10),
+            ("c2", 10),
         ]
         assert lake.open("t").partitions().num_rows == 3
 
@@ -223,14 +240,18 @@ class TestDistribution:
 
     def test_another_word(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT) TBLPROPERTIES ('write.distribution' = 'some')")
-        with pytest.raises(Exception, match="write.distribution is 'hash' or 'none', not 'some'"):
+        with pytest.raises(Exception, match=r"write.distribution is 'hash' or 'none', not 'some'"):
             lake.sql("INSERT INTO {db}.t VALUES (1)")
 
     def test_by_an_expression(self, lake):
-        lake.sql("CREATE TABLE {db}.t (id INT, ts TIMESTAMP) "
-                 "PARTITIONED BY (expr('week', \"date_trunc('week', col0)\", ts), bucket(2, id))")
-        lake.sql("INSERT INTO {db}.t SELECT id, timestamp'2024-01-01' + make_interval(0, 0, 0, id) "
-                 "FROM range(21)")
+        lake.sql(
+            "CREATE TABLE {db}.t (id INT, ts TIMESTAMP) "
+            "PARTITIONED BY (expr('week', \"date_trunc('week', col0)\", ts), bucket(2, id))"
+        )
+        lake.sql(
+            "INSERT INTO {db}.t SELECT id, timestamp'2024-01-01' + make_interval(0, 0, 0, id) "
+            "FROM range(21)"
+        )
         query = "SELECT id FROM {db}.t WHERE ts < '2024-01-08'"
         assert lake.rows(query) == [(n,) for n in range(7)]
 
