@@ -42,6 +42,8 @@ def spark(warehouse, own_cache, tmp_path_factory):
                 "spark.log.level": "ERROR",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.sql.shuffle.partitions": "4",
+                # A table with more partitions is read by few tasks, and not by one for each.
+                "spark.sql.phalanx.keyedLeaves": "12",
                 "spark.sql.warehouse.dir": str(scratch / "warehouse"),
                 "spark.local.dir": str(scratch),
                 "spark.driver.memory": "1g",

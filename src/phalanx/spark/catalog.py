@@ -130,14 +130,14 @@ def stage_table(request: Request) -> Reply:
         return {"missing": True}
     if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
         return {"no_namespace": True}
-    mode_of_transactions = properties.pop("transactions", "strong")
+    transactions = properties.pop("transactions", None)
     stage = Stage.make(
         named,
         exists,
         arrow_schema(json.loads(request["schema"]), properties),
         [entry_of(transform) for transform in request["partitioning"]]
         or entries_of(request.get("partition_by") or ""),
-        mode_of_transactions,
+        transactions,
         properties,
     )
     found = describe(stage.snapshot())

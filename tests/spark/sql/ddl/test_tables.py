@@ -151,6 +151,12 @@ class TestReplace:
         assert lake.rows("SELECT * FROM {db}.t") == []
         assert lake.open("t").version == 3
 
+    def test_with_other_transactions(self, lake):
+        lake.sql("CREATE TABLE {db}.t AS SELECT 1 AS id")
+        with pytest.raises(AnalysisException, match="has strong transactions"):
+            lake.sql("REPLACE TABLE {db}.t (n INT) TBLPROPERTIES ('transactions' = 'weak')")
+        assert lake.rows("SELECT * FROM {db}.t") == [(1,)]
+
     def test_many_times_with_the_same_partitioning(self, lake):
         for n in range(3):
             lake.sql(

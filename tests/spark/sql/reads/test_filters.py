@@ -27,11 +27,11 @@ FROM range(48)
 LAYOUTS = {
     "plain": "",
     "by_country": "country",
-    "by_day": "days(ts), country",
+    "by_day": "days(ts)",
     "by_numbers": "truncate(10, n), bucket(4, id)",
     "by_local": "hours(local)",
     "by_many": "country, day, flag",
-    "by_nested": "at.city, price",
+    "by_nested": "at.city, truncate(20, price)",
 }
 
 FILTERS = [

@@ -165,8 +165,11 @@ class TestDynamicOverwrite:
 
     def test_buckets_and_times(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT, ts TIMESTAMP) PARTITIONED BY (days(ts))")
-        lake.sql("INSERT INTO {db}.t VALUES (1, '2024-01-01 05:00'), (2, '2024-01-02 05:00')")
-        lake.sql("INSERT OVERWRITE {db}.t VALUES (3, '2024-01-01 23:00')")
+        lake.sql(
+            "INSERT INTO {db}.t VALUES (1, timestamp'2024-01-01 05:00'), "
+            "(2, timestamp'2024-01-02 05:00')"
+        )
+        lake.sql("INSERT OVERWRITE {db}.t VALUES (3, timestamp'2024-01-01 23:00')")
         assert lake.rows("SELECT id FROM {db}.t") == [(2,), (3,)]
 
 
