@@ -79,7 +79,8 @@ object Json {
     case ByteType => tree.asInt().toByte
     case ShortType => tree.asInt().toShort
     case IntegerType | DateType => tree.asInt()
-    case LongType | TimestampType | TimestampNTZType => tree.asLong()
+    case LongType | TimestampType | TimestampNTZType | _: TimeType | _: DayTimeIntervalType =>
+      tree.asLong()
     case FloatType => java.lang.Float.parseFloat(tree.asText())
     case DoubleType => java.lang.Double.parseDouble(tree.asText())
     case BinaryType => bytes(tree)

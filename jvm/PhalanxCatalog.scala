@@ -56,8 +56,14 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
 
   override def loadTable(ident: Identifier, micros: Long): Table = load(ident, "time" -> micros)
 
+  /** A path that is written to may have no table yet. */
   override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table =
-    load(ident, "for_writing" -> true)
+    ident match {
+      case _: PhalanxPath if !tableExists(ident) =>
+        new PhalanxUnborn(catalog +: parts(ident), (info, options) =>
+          stage(ident, "create", info, "partition_by" -> Option(options.get("partition_by"))))
+      case _ => load(ident)
+    }
 
   override def tableExists(ident: Identifier): Boolean =
     call("table_exists", "ident" -> parts(ident)).get("exists").asBoolean()
@@ -77,6 +83,16 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     loadTable(ident)
   }
 
+  override def createTableLike(ident: Identifier, info: TableInfo, source: Table): Table = {
+    val copied: Map[String, String] = source match {
+      case table: PhalanxTable => table.properties().asScala.toMap - TableCatalog.PROP_LOCATION
+      case _ => Map.empty
+    }
+    stage(ident, "create", info, "properties" -> (copied ++ info.properties().asScala.toMap))
+      .commitStagedChanges()
+    loadTable(ident)
+  }
+
   override def stageCreate(ident: Identifier, info: TableInfo): StagedTable =
     stage(ident, "create", info)
 
@@ -86,13 +102,15 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable =
     stage(ident, "create_or_replace", info)
 
-  private def stage(ident: Identifier, mode: String, info: TableInfo): PhalanxStagedTable = {
-    val found = call("stage_table",
+  private def stage(ident: Identifier, mode: String, info: TableInfo,
+      more: (String, Any)*): PhalanxStagedTable = {
+    val arguments = Seq(
       "ident" -> parts(ident),
       "mode" -> mode,
       "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
+    val found = call("stage_table", arguments ++ more: _*)
     if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
     if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     if (found.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())

@@ -68,8 +68,14 @@ class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTab
 
   private var written: Option[Seq[(String, Any)]] = None
 
+  /** Whether nobody but the write commits the table. */
+  var atOnce = false
+
   /** What a write wants to commit: kept until the table itself is committed. */
-  def hold(commit: Seq[(String, Any)]): Unit = written = Some(commit)
+  def hold(commit: Seq[(String, Any)]): Unit = {
+    written = Some(commit)
+    if (atOnce) commitStagedChanges()
+  }
 
   override def commitStagedChanges(): Unit =
     Bridge.call("commit_staged", Seq("table" -> handle) ++ written.getOrElse(Seq.empty): _*)
@@ -77,6 +83,23 @@ class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTab
   override def abortStagedChanges(): Unit = ()
 
   override def reportDriverMetrics(): Array[CustomTaskMetric] = Array.empty
+}
+
+/** A path without a table: the first write makes one, with the columns of its rows. */
+class PhalanxUnborn(names: Seq[String],
+    make: (TableInfo, CaseInsensitiveStringMap) => PhalanxStagedTable) extends Table with SupportsWrite {
+
+  override def name(): String = names.mkString(".")
+  override def columns(): Array[Column] = Array.empty
+  override def capabilities(): util.Set[TableCapability] = util.Set.of(
+    TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA)
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    val columns = CatalogV2Util.structTypeToV2Columns(info.schema().asNullable)
+    val staged = make(new TableInfo.Builder().withColumns(columns).build(), info.options())
+    staged.atOnce = true
+    new PhalanxWriteBuilder(staged, info)
+  }
 }
 
 private case class PhalanxMetadataColumn(name: String, dataType: DataType, text: String)

@@ -12,7 +12,7 @@ from phalanx.spark import about
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
 from phalanx.spark.staging import Stage
-from phalanx.spark.transforms import entry_of, reported
+from phalanx.spark.transforms import entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
@@ -130,13 +130,14 @@ def stage_table(request: Request) -> Reply:
         return {"missing": True}
     if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
         return {"no_namespace": True}
-    mode_of_transactions = properties.pop("transactions", "strong")
+    transactions = properties.pop("transactions", None)
     stage = Stage.make(
         named,
         exists,
         arrow_schema(json.loads(request["schema"]), properties),
-        [entry_of(transform) for transform in request["partitioning"]],
-        mode_of_transactions,
+        [entry_of(transform) for transform in request["partitioning"]]
+        or entries_of(request.get("partition_by") or ""),
+        transactions,
         properties,
     )
     found = describe(stage.snapshot())

@@ -161,7 +161,7 @@ def _literal(value: Any, type: Any) -> Literal:
     match type:
         case "boolean":
             return TRUE if value else FALSE
-        case "string":
+        case "string" | "string collate UTF8_BINARY":
             return Literal("string", value)
         case "binary":
             return Literal("binary", base64.b64decode(value))

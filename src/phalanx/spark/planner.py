@@ -87,7 +87,17 @@ def _spelled(value: Any) -> Any:
             return value.toordinal() - dt.date(1970, 1, 1).toordinal()
         case bytes():
             return base64.b64encode(value).decode()
-        case float() | Decimal():
+        case dt.time():
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return (seconds * 1_000_000 + value.microsecond) * 1_000
+        case dt.timedelta():
+            return value // dt.timedelta(microseconds=1)
+        case float():
+            # As Java spells them.
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(
+                str(value), str(value)
+            )
+        case Decimal():
             return str(value)
     return value
 
