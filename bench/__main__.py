@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("planning", "write", "read", "counts", "commits")
+ALL = ("planning", "write", "read", "counts", "commits", "bridge")
 
 
 def main(names: list[str]) -> int:

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.phalanx
 
 import java.io.{DataInputStream, DataOutputStream}
+import java.util.concurrent.atomic.LongAdder
 
 import scala.jdk.CollectionConverters._
 
@@ -36,12 +37,20 @@ object Bridge extends Logging {
   def function(base: SimplePythonFunction, command: Array[Byte]): PythonFunction =
     base.copy(command = scala.collection.immutable.ArraySeq.unsafeWrapArray(command))
 
+  // What the bridge costs: the number of calls so far, and the time in them.
+  private val count, nanoseconds = new LongAdder
+  def calls: Long = count.sum()
+  def spent: Long = nanoseconds.sum()
+
   def call(op: String, arguments: (String, Any)*): JsonNode = {
     val started = System.nanoTime()
     val all = Map("op" -> op, "zone" -> SQLConf.get.sessionLocalTimeZone) ++ arguments
     val request = Json.mapper.writeValueAsBytes(Json.node(all))
     val reply = Json.mapper.readTree(new Call(python, request).runInPython())
-    logDebug(s"$op took ${(System.nanoTime() - started) / 1000} us")
+    val took = System.nanoTime() - started
+    count.increment()
+    nanoseconds.add(took)
+    logDebug(s"$op took ${took / 1000} us")
     val error = reply.get("error")
     if (error != null) {
       logDebug(s"$op failed: ${error.path("trace").asText()}")
