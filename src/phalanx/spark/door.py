@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -32,18 +33,31 @@ def operation(function: Operation) -> Operation:
 
 def answer(request: bytes) -> bytes:
     """Carry out one request."""
-    # These register their operations.
-    import phalanx.spark.catalog
-    import phalanx.spark.planner
-    import phalanx.spark.writer  # noqa: F401
-
     try:
+        # These register their operations.
+        import phalanx.spark.catalog
+        import phalanx.spark.planner
+        import phalanx.spark.writer  # noqa: F401
+
         arguments = json.loads(request)
         reply = _operations[arguments.pop("op")](arguments)
-    except PhalanxError as error:
-        reply = {"error": {"message": str(error), "trace": traceback.format_exc()}}
     except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
-        reply = {"error": {"message": f"Phalanx failed: {text}", "trace": traceback.format_exc()}}
+        reply = {"error": {"message": sentence(error), "trace": traceback.format_exc()}}
     return json.dumps(reply, separators=(",", ":")).encode()
+
+
+def sentence(error: Exception) -> str:
+    """What the user is told of an error."""
+    if isinstance(error, PhalanxError):
+        return str(error)
+    said = " ".join(str(error).split()) or "no reason given"
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    file = os.path.basename(where.filename)
+    return f"Phalanx failed: {type(error).__name__}: {said} ({file}, line {where.lineno})"
+
+
+class TaskFailure(Exception):
+    """An error of a task. Its text is marked, so that Spark's side finds the sentence in it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"[[phalanx: {sentence(error)}]]")

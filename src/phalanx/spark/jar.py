@@ -16,7 +16,6 @@ import zipfile
 from pathlib import Path
 
 from phalanx.errors import PhalanxError
-from phalanx.storage import cache
 
 #: The minor version of Spark whose interfaces the bridge uses.
 SPARK = "4.3"
@@ -72,7 +71,7 @@ def build(path: Path, sources: list[Path]) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         out = Path(scratch) / "classes"
         out.mkdir()
-        command = [_java(), "-Xss8m", "-cp", f"{jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
+        command = [java(), "-Xss8m", "-cp", f"{jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
         command += ["-nowarn", "-d", os.fspath(out), *map(os.fspath, sources)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
@@ -85,7 +84,8 @@ def build(path: Path, sources: list[Path]) -> None:
         os.replace(made, path)
 
 
-def _java() -> str:
+def java() -> str:
+    """The Java that Spark will start. Raises PhalanxError where there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if found is None:
@@ -115,4 +115,6 @@ def _digest(sources: list[Path]) -> str:
 
 
 def _folder() -> Path:
+    from phalanx.storage import cache
+
     return cache.folder() or Path(tempfile.gettempdir()) / f"phalanx-{os.getuid()}"
