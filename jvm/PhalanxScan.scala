@@ -68,7 +68,8 @@ class PhalanxScan(
 
   private var runtime: Seq[Predicate] = Seq.empty
   private var planned: Option[JsonNode] = None
-  private var told = false
+  private var tasks: Option[Seq[InputPartition]] = None
+  private var packed = false
 
   // Spark wants a column even where a query needs none: Python counts rows in a dummy one.
   private val outgoing = if (struct.isEmpty) new StructType().add("_", ByteType) else struct
@@ -77,26 +78,32 @@ class PhalanxScan(
 
   override def toBatch: Batch = this
 
-  private def plan: JsonNode = synchronized {
-    planned.getOrElse {
-      val conf = SQLConf.get
-      val arguments = Seq(
-        "table" -> table.handle,
-        "filters" -> pushed.map(Json.expression),
-        "runtime" -> runtime.map(Json.expression),
-        "schema" -> outgoing.json,
-        "empty" -> struct.isEmpty,
-        "limit" -> limit,
-        "task_bytes" -> conf.filesMaxPartitionBytes,
-        "cores" -> SparkSession.active.sparkContext.defaultParallelism,
-        "options" -> options.asCaseSensitiveMap(),
-        "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
-      val kept = if (byKey.isEmpty) None else Some(matching)
-      val made = Bridge.call("plan_scan", arguments :+ ("leaves" -> kept): _*)
-      planned = Some(made)
-      made
-    }
+  private lazy val kept = if (byKey.isEmpty) None else Some(matching)
+
+  /** What is asked of Python: the same for the plan and for the tasks. */
+  private def arguments: Seq[(String, Any)] = {
+    val conf = SQLConf.get
+    Seq(
+      "table" -> table.handle,
+      "filters" -> pushed.map(Json.expression),
+      "runtime" -> runtime.map(Json.expression),
+      "schema" -> outgoing.json,
+      "empty" -> struct.isEmpty,
+      "limit" -> limit,
+      "leaves" -> kept,
+      "task_bytes" -> conf.filesMaxPartitionBytes,
+      "cores" -> SparkSession.active.sparkContext.defaultParallelism,
+      "options" -> options.asCaseSensitiveMap(),
+      "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
   }
+
+  private def plan: JsonNode = synchronized {
+    if (planned.isEmpty) planned = Some(Bridge.call("plan_scan", arguments: _*))
+    planned.get
+  }
+
+  /** Give partition keys up: small leaves share tasks. */
+  def pack(): Unit = packed = true
 
   /** The leaves whose keys satisfy what Spark can only evaluate itself. */
   private def matching: Seq[Int] = {
@@ -112,20 +119,25 @@ class PhalanxScan(
   private def reported: Seq[Transform] =
     Json.each(plan.get("partitioning")).map(Json.transform(_: JsonNode))
 
-  override def planInputPartitions(): Array[InputPartition] = {
-    if (!told) logInfo(s"${table.name()}: ${plan.get("summary").asText()}")
-    told = true
-    val kinds = Json.strings(plan.get("key_types")).map(DataType.fromJson)
-    Json.each(plan.get("tasks")).map { task =>
-      val command = Json.bytes(task.get("command"))
-      if (kinds.isEmpty) PhalanxPartition(command): InputPartition
-      else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
-    }.toArray
+  override def planInputPartitions(): Array[InputPartition] = synchronized {
+    if (tasks.isEmpty) {
+      logInfo(s"${table.name()}: ${plan.get("summary").asText()}")
+      val kinds = Json.strings(plan.get("key_types")).map(DataType.fromJson)
+      val found = Bridge.call("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
+      tasks = Some(Json.each(found).map { task =>
+        val command = Json.bytes(task.get("command"))
+        if (!task.has("key")) PhalanxPartition(command): InputPartition
+        else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
+      })
+    }
+    tasks.get.toArray
   }
 
-  override def outputPartitioning(): Partitioning =
-    if (reported.isEmpty) new UnknownPartitioning(plan.get("tasks").size())
-    else new KeyGroupedPartitioning(reported.toArray[Expression], plan.get("tasks").size())
+  override def outputPartitioning(): Partitioning = {
+    val count = plan.get("selected").asInt()
+    if (packed || reported.isEmpty) new UnknownPartitioning(count)
+    else new KeyGroupedPartitioning(reported.toArray[Expression], count)
+  }
 
   override def estimateStatistics(): Statistics = new Statistics {
     private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull)
@@ -144,7 +156,7 @@ class PhalanxScan(
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
     runtime ++= predicates
     planned = None
-    told = false
+    tasks = None
   }
 
   override def createReaderFactory(): PartitionReaderFactory =

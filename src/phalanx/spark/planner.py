@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import json
 import pickle
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,6 +35,7 @@ _KEYED_LEAVES = 256
 #: What opening a leaf costs, in bytes that could be read meanwhile.
 _OPEN_BYTES = 256 * 1024
 _SMALLEST_TASK = 4 * 1024 * 1024
+_KEPT = 8
 
 
 @operation
@@ -90,17 +92,23 @@ def _spelled(value: Any) -> Any:
 
 @operation
 def plan_scan(request: Request) -> Reply:
-    """The tasks of a scan, what is known of their rows, and the plan in one line."""
+    """What a scan would read: how much of it, by which keys, and the plan in one line."""
     handle = Handle.from_json(request["table"])
-    if handle.about is not None:
-        return _plan_about(handle, request)
-    return _Planner(handle, request).reply()
+    return _plan_about(handle) if handle.about is not None else _planner(request).plan()
 
 
-def _plan_about(handle: Handle, request: Request) -> Reply:
+@operation
+def scan_tasks(request: Request) -> Reply:
+    """The tasks of a scan, with partition keys unless they are to be given up."""
+    handle, packed = Handle.from_json(request["table"]), request.pop("packed")
+    if handle.about is None:
+        return {"tasks": _planner(request).tasks(packed)}
     task = AboutTask(handle, request["schema"], request["empty"])
+    return {"tasks": [{"command": _command(task, request["schema"])}]}
+
+
+def _plan_about(handle: Handle) -> Reply:
     return {
-        "tasks": [{"command": _command(task, request["schema"])}],
         "partitioning": [],
         "key_types": [],
         "total": 1,
@@ -109,6 +117,21 @@ def _plan_about(handle: Handle, request: Request) -> Reply:
         "bytes": None,
         "summary": f"version {handle.version}",
     }
+
+
+_planners: OrderedDict[str, _Planner] = OrderedDict()
+
+
+def _planner(request: Request) -> _Planner:
+    """The planner of a scan: the one that has just planned it, or a new one."""
+    key = json.dumps(request, sort_keys=True)
+    found = _planners.pop(key, None)
+    if found is None:
+        found = _Planner(Handle.from_json(request["table"]), request)
+    _planners[key] = found
+    while len(_planners) > _KEPT:
+        _planners.popitem(last=False)
+    return found
 
 
 @dataclass(frozen=True)
@@ -144,20 +167,25 @@ class _Planner:
         reached = np.flatnonzero(np.cumsum(np.maximum(counts, 0)) >= limit)
         return self._indices[: reached[0] + 1] if len(reached) else self._indices
 
-    def reply(self) -> Reply:
-        chosen = self._leaves()
-        fields = self._keys(chosen)
-        tasks = self._keyed(chosen, fields) if fields else self._packed(chosen)
+    def tasks(self, packed: bool) -> list[Reply]:
+        """The tasks; all with keys, or none."""
+        chosen = [self._leaf(int(index)) for index in self._indices]
+        fields = [] if packed else self._keys()
+        return self._keyed(chosen, fields) if fields else self._packed(chosen)
+
+    def plan(self) -> Reply:
+        """What is known of the scan before its tasks are made."""
+        fields = self._keys()
+        bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
         return {
-            "tasks": tasks,
             "partitioning": [field.to_json() for field in fields],
             "key_types": types_of(fields),
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
-            "bytes": int(sum(leaf.bytes for leaf in chosen) * self._share()),
+            "bytes": int(np.where(bytes < 0, _SMALLEST_TASK, bytes).sum() * self._share()),
             "summary": self._summary(),
         }
 
@@ -168,9 +196,6 @@ class _Planner:
             f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, "
             f"columns [{', '.join(self._columns)}], version {self._snapshot.sequence}"
         )
-
-    def _leaves(self) -> list[_Leaf]:
-        return [self._leaf(int(index)) for index in self._indices]
 
     def _leaf(self, index: int) -> _Leaf:
         row = self._snapshot.leaves.row(index)
@@ -201,16 +226,16 @@ class _Planner:
 
     # Tasks with partition keys, one or more for each leaf
 
-    def _keys(self, chosen: Sequence[_Leaf]) -> list[Reported]:
+    def _keys(self) -> list[Reported]:
         """The partition transforms that are reported to Spark."""
-        head = self._snapshot.head
-        if self._request.get("limit") is not None or not chosen:
+        head, leaves = self._snapshot.head, self._snapshot.leaves
+        if self._request.get("limit") is not None or not len(self._indices):
             return []
-        if any(leaf.row.spec_id != head.spec_id for leaf in chosen):
+        if bool(np.any(leaves.spec_ids[self._indices] != head.spec_id)):
             return []
         bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
-        small = sum(1 for leaf in chosen if leaf.bytes < self._request["task_bytes"] // 4)
-        if small > bound:
+        small = leaves.byte_counts[self._indices] < self._request["task_bytes"] // 4
+        if int(small.sum()) > bound:
             return []
         return [
             field

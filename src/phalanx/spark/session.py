@@ -17,6 +17,7 @@ from phalanx.storage.location import Location
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
 #: The catalog of tables that are named by their paths.
 _PATHS = "phalanx"
+_EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
 #: The interpreter of the planner, and where it finds this package if it is not installed.
 _PYTHON, _PYTHON_PATH = "spark.sql.phalanx.python", "spark.sql.phalanx.pythonPath"
@@ -34,7 +35,7 @@ _OPTIMIZATIONS = {
 
 
 #: Confs that Spark reads when it starts, and never again.
-_AT_START = ("spark.jars", "spark.redaction.regex")
+_AT_START = ("spark.jars", "spark.sql.extensions", "spark.redaction.regex")
 #: What Spark hides of its own accord, and the names that stores have for keys.
 _REDACTED = (
     "(?i)secret|password|token|access[.]?key|[.]storage[.].*(key|signature|credential|connection)"
@@ -52,7 +53,7 @@ def conf(
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
-    found = {"spark.jars": os.fspath(jar()), **_OPTIMIZATIONS}
+    found = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
     if storage_options:
         found["spark.redaction.regex"] = _REDACTED
     for name in {catalog, _PATHS}:
@@ -102,7 +103,7 @@ def session(
         builder = SparkSession.builder
         if master is not None:
             builder = builder.master(master)
-        builder = builder.config(map={**confs, **(conf or {})})
+        builder = builder.config(map=_together(confs, conf or {}))
         with warnings.catch_warnings():
             # Spark's launcher forks before it starts Java, and does not use Lance in between.
             warnings.filterwarnings("ignore", "lance is not fork-safe")
@@ -112,6 +113,15 @@ def session(
     if not spark.version.startswith(f"{SPARK}."):
         raise PhalanxError(f"this Phalanx works with Spark {SPARK}, and this is {spark.version}")
     return spark
+
+
+def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Our confs and the user's; of those that are lists, both."""
+    found = {**confs, **more}
+    for key in ("spark.jars", "spark.sql.extensions"):
+        if more.get(key):
+            found[key] = f"{confs[key]},{more[key]}"
+    return found
 
 
 def _added(running: Any, catalog: str, confs: Mapping[str, str], more: Mapping[str, str]) -> Any:
