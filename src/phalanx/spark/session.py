@@ -115,9 +115,9 @@ def session(
     return spark
 
 
-def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
     """Our confs and the user's; of those that are lists, both."""
-    found = {**confs, **more}
+    found: dict[str, Any] = {**confs, **more}
     for key in ("spark.jars", "spark.sql.extensions"):
         if more.get(key):
             found[key] = f"{confs[key]},{more[key]}"
