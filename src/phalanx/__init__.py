@@ -50,6 +50,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
     table = importlib.import_module("phalanx.table")
+    importlib.import_module("phalanx.table.table")
     specs = importlib.import_module("phalanx.model.specs")
     errors = importlib.import_module("phalanx.errors")
     found = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}

@@ -74,9 +74,14 @@ def driver(master, bridge, tmp_path_factory):
         "spark.speculation.minTaskRuntime": "200ms",
         "spark.speculation.multiplier": "1.1",
         "spark.speculation.quantile": "0.5",
+        # A task that writes waits, as often as there are files in this folder.
+        "spark.executorEnv.PHALANX_FAILPOINT": f"write.files-written:wait:{folder / 'waits'}",
+        "spark.log.level": "INFO",
     }
+    (folder / "waits").mkdir()
     options = {"warehouse": str(folder / "lake"), "master": master, "conf": conf}
     found = Driver(folder, options)
+    found.folder = folder
     yield found
     found.stop()
 
@@ -89,3 +94,14 @@ def test_cluster(driver, subtests):
             "spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos())"
         )
         assert {"127.0.0.1", "127.0.0.2"} <= set(hosts)
+    with subtests.test("a task that runs twice at once writes no row twice"):
+        driver.sql(
+            "CREATE TABLE lake.db.twice (id BIGINT, part BIGINT) PARTITIONED BY (part) "
+            "TBLPROPERTIES ('write.distribution' = 'none')"
+        )
+        (driver.folder / "waits" / "once").touch()
+        driver.sql("INSERT INTO lake.db.twice SELECT id, id % 2 FROM range(0, 400, 1, 4)")
+        assert not (driver.folder / "waits" / "once").exists()
+        assert "as speculatable because it ran more than" in driver.log.read_text()
+        rows = driver.sql("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.db.twice")
+        assert rows == [(400, 400, sum(range(400)))]
