@@ -102,10 +102,15 @@ object Bridge extends Logging {
     reply
   }
 
-  /** A worker that has ended since it was last used is replaced by Spark; one that ends now is
-   *  the user's to know about, because what it did may have been done. */
-  private def ask(op: String, request: Array[Byte]): Array[Byte] =
+  /** What only looks, and may be asked again of another worker where one has ended. */
+  private val Looks = Set("load_table", "table_exists", "list_tables", "list_namespaces",
+    "load_namespace", "push_filters", "partition_keys", "plan_scan", "can_delete", "start_write")
+
+  private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
     try new Call(planner, request).runInPython() catch {
+      case error: SparkException if again && Looks(op) =>
+        logDebug(s"the planner did not answer $op", error)
+        ask(op, request, again = false)
       case error: SparkException =>
         logDebug(s"the planner did not answer $op", error)
         throw refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +

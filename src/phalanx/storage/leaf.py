@@ -360,7 +360,7 @@ class Leaf:
         try:
             yield filter
         except (ValueError, OSError) as error:
-            text = self.location.reason(error).removeprefix("External error: ")
+            text = self.location.reason(error)
             if where is None or not text.startswith(("Invalid user input", "Query Execution")):
                 raise
             reason = text.split(": ", 1)[-1]

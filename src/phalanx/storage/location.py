@@ -63,7 +63,8 @@ class Location:
 
     def reason(self, error: BaseException) -> str:
         """What Lance says went wrong: its first line, without places in its code or secrets."""
-        text = str(error).split("\n")[0].split(", /")[0].removeprefix("LanceError(IO): ")
+        text = str(error).split("\n")[0].split(", /")[0].removeprefix("External error: ")
+        text = text.removeprefix("LanceError(IO): ")
         for name, value in (self.options or {}).items():
             if SECRET.search(name) and value:
                 text = text.replace(value, "***")

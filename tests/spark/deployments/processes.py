@@ -52,17 +52,16 @@ class Driver:
         """What some code leaves in `result`; it has the session as `spark`."""
         return self._ask(python=code)
 
-    def send(self, text):
+    def send(self, **request):
         """Start a statement without waiting for it; `wait` does."""
-        self.process.stdin.write(json.dumps({"sql": text}) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def wait(self):
         return self._answer()
 
     def _ask(self, **request):
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
+        self.send(**request)
         return self._answer()
 
     def _answer(self):

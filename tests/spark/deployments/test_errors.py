@@ -26,6 +26,15 @@ def task_failure(driver, text):
     return message
 
 
+def kill_while(driver, **request):
+    """Send a request, and kill the planner before it has answered."""
+    [planner] = workers_of(driver.process, PLANNER)
+    os.kill(planner, signal.SIGSTOP)
+    driver.send(**request)
+    time.sleep(1)
+    os.kill(planner, signal.SIGKILL)
+
+
 @pytest.fixture(scope="module")
 def broken(local):
     """The driver, with a table `lake.broken.t`."""
@@ -38,13 +47,11 @@ def broken(local):
 def test_what_breaks(broken, subtests):
     driver = broken
     table = driver.warehouse / "broken" / "t"
+    bridge = "spark._jvm.org.apache.spark.sql.phalanx.Bridge"
     count = "SELECT count(id) FROM lake.broken.t"
     with subtests.test("an error that nobody expected"):
         with pytest.raises(Failure) as failed:
-            driver.python(
-                "bridge = spark._jvm.org.apache.spark.sql.phalanx.Bridge\n"
-                "bridge.call('no_such_thing', spark._jvm.PythonUtils.toSeq([]))"
-            )
+            driver.python(f"{bridge}.call('no_such_thing', spark._jvm.PythonUtils.toSeq([]))")
         assert failed.value.kind == "AnalysisException"
         assert str(failed.value).startswith("Phalanx failed: KeyError: 'no_such_thing' (door.py")
         assert "\n" not in str(failed.value)
@@ -54,11 +61,10 @@ def test_what_breaks(broken, subtests):
         assert driver.sql(count) == [(10,)]
         assert workers_of(driver.process, PLANNER) != [planner]
     with subtests.test("the planner is killed during a query"):
-        [planner] = workers_of(driver.process, PLANNER)
-        os.kill(planner, signal.SIGSTOP)
-        driver.send(count)
-        time.sleep(1)
-        os.kill(planner, signal.SIGKILL)
+        kill_while(driver, sql=count)
+        assert driver.wait() == [[10]]
+    with subtests.test("the planner is killed while it changes something"):
+        kill_while(driver, python=f"{bridge}.call('delete', spark._jvm.PythonUtils.toSeq([]))")
         with pytest.raises(Failure) as failed:
             driver.wait()
         assert failed.value.kind == "AnalysisException"
@@ -74,9 +80,11 @@ def test_what_breaks(broken, subtests):
         is_one_sentence(str(found))
         assert driver.sql(count) == [(10,)]
     with subtests.test("the executors' Python is not there"):
-        driver.sql("SET spark.pyspark.python=/no/such/python3")
+        # Spark lets nobody change this one while it runs, so this goes around it.
+        confs = "spark._jsparkSession.sessionState().conf()"
+        driver.python(f"{confs}.setConfString('spark.pyspark.python', '/no/such/python3')")
         found = task_failure(driver, count)
-        driver.sql("RESET spark.pyspark.python")
+        driver.python(f"{confs}.unsetConf('spark.pyspark.python')")
         assert "the Python of Spark's executors, /no/such/python3, does not run" in found
         assert driver.sql(count) == [(10,)]
     with subtests.test("a file of a leaf is gone"):
