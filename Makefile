@@ -9,7 +9,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint format typecheck bench soak docs clean check-java
+.PHONY: help setup demo test lint format typecheck bench soak docs wheel clean check-java
 
 help: ## Print this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS=\"...\"]"
@@ -44,6 +44,9 @@ soak: setup ## Run the long tests under load
 
 docs: setup ## Run the code blocks of README.md and docs/
 	@$(PY) -m pytest tests/test_docs.py $(ARGS)
+
+wheel: check-java setup ## Build the wheel, with the jar of the Spark bridge in it
+	@$(PY) -m hatchling build --target wheel
 
 clean: ## Remove caches and build products (.venv stays)
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,13 +1,17 @@
 package org.apache.spark.sql.phalanx
 
-import java.io.{DataInputStream, DataOutputStream}
+import java.io.{DataInputStream, DataOutputStream, File}
+import java.util
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.LongAdder
 
 import scala.jdk.CollectionConverters._
+import scala.sys.process.{Process, ProcessLogger}
 
 import com.fasterxml.jackson.databind.JsonNode
 import net.razorvine.pickle.Pickler
 
-import org.apache.spark.{SparkEnv, SparkException}
+import org.apache.spark.SparkException
 import org.apache.spark.api.python.{PythonFunction, PythonUtils, PythonWorkerUtils, SimplePythonFunction, SpecialLengths}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
@@ -22,26 +26,74 @@ import org.apache.spark.sql.internal.SQLConf
  */
 object Bridge extends Logging {
 
-  /** The interpreter and its environment. Made on the driver and shipped to executors, because
-   *  made there it would take over that process's PYTHONPATH. */
-  lazy val python: SimplePythonFunction = {
-    val conf = SparkEnv.get.conf
-    val found = PythonUtils.createPythonFunction(Array.emptyByteArray)
-    conf.getOption("spark.pyspark.driver.python")
-      .orElse(conf.getOption("spark.pyspark.python"))
-      .fold(found)(exec => found.copy(pythonExec = exec))
+  private def conf(key: String): Option[String] = Option(SQLConf.get.getConfString(key, null))
+
+  /** The interpreter that plans. It is Python also where the driver's is, say, a notebook. */
+  private def planner: SimplePythonFunction = {
+    val interpreter = conf("spark.sql.phalanx.python")
+      .orElse(conf("spark.pyspark.driver.python"))
+      .orElse(sys.env.get("PYSPARK_DRIVER_PYTHON"))
+      .filter(named => new File(named).getName.startsWith("python"))
+      .getOrElse(executors)
+    function(interpreter, tried(interpreter))
   }
+
+  /** What runs tasks: on executors, with the interpreter that Spark has for them. Made on the
+   *  driver, because made there it would take over that process's PYTHONPATH. */
+  def tasks: SimplePythonFunction = function(executors, planner.pythonVer)
+
+  private def executors: String = conf("spark.pyspark.python")
+    .orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")
+
+  private def path: String = PythonUtils.mergePythonPaths(PythonUtils.sparkPythonPath,
+    conf("spark.sql.phalanx.pythonPath").getOrElse(""), sys.env.getOrElse("PYTHONPATH", ""))
+
+  private def function(interpreter: String, version: String) = {
+    // Workers with another environment are other workers: none of ours runs a user's code.
+    val env = Map("PYTHONPATH" -> path, "PHALANX_WORKER" -> "1")
+    SimplePythonFunction(Seq.empty, new util.HashMap(env.asJava), util.List.of(), interpreter,
+      version, util.List.of(), null)
+  }
+
+  private val versions = new ConcurrentHashMap[String, String]
+
+  private def tried(interpreter: String): String =
+    versions.computeIfAbsent(s"$interpreter $path", _ => version(interpreter))
+
+  /** The version of an interpreter, after a look whether it can do the work. */
+  private def version(interpreter: String): String = {
+    val look = "import sys, phalanx, pyspark_phalanx; print('%d.%d' % sys.version_info[:2])"
+    val said = new StringBuilder
+    val quiet = ProcessLogger(out => (), err => said.append(err).append('\n'))
+    try Process(Seq(interpreter, "-c", look), None, "PYTHONPATH" -> path).!!(quiet).trim catch {
+      case error: Exception =>
+        logDebug(s"$interpreter: $said", error)
+        throw refusal(unfit(interpreter, "planner"))
+    }
+  }
+
+  private def unfit(interpreter: String, whose: String): String =
+    s"the Python of Spark's $whose, $interpreter, does not run or has no Phalanx: install it " +
+      "there, or let PYSPARK_PYTHON or spark.pyspark.python name a Python that has it"
 
   /** A function that runs `command`, a pickled Python callable, in a Python worker. */
   def function(base: SimplePythonFunction, command: Array[Byte]): PythonFunction =
     base.copy(command = scala.collection.immutable.ArraySeq.unsafeWrapArray(command))
 
+  // What the bridge costs: the number of calls so far, and the time in them.
+  private val count, nanoseconds = new LongAdder
+  def calls: Long = count.sum()
+  def spent: Long = nanoseconds.sum()
+
   def call(op: String, arguments: (String, Any)*): JsonNode = {
     val started = System.nanoTime()
     val all = Map("op" -> op, "zone" -> SQLConf.get.sessionLocalTimeZone) ++ arguments
     val request = Json.mapper.writeValueAsBytes(Json.node(all))
-    val reply = Json.mapper.readTree(new Call(python, request).runInPython())
-    logDebug(s"$op took ${(System.nanoTime() - started) / 1000} us")
+    val reply = Json.mapper.readTree(ask(op, request))
+    val took = System.nanoTime() - started
+    count.increment()
+    nanoseconds.add(took)
+    logDebug(s"$op took ${took / 1000} us")
     val error = reply.get("error")
     if (error != null) {
       logDebug(s"$op failed: ${error.path("trace").asText()}")
@@ -50,18 +102,37 @@ object Bridge extends Logging {
     reply
   }
 
+  /** What only looks, and may be asked again of another worker where one has ended. */
+  private val Looks = Set("load_table", "table_exists", "list_tables", "list_namespaces",
+    "load_namespace", "push_filters", "partition_keys", "plan_scan", "can_delete", "start_write")
+
+  private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
+    try new Call(planner, request).runInPython() catch {
+      case error: SparkException if again && Looks(op) =>
+        logDebug(s"the planner did not answer $op", error)
+        ask(op, request, again = false)
+      case error: SparkException =>
+        logDebug(s"the planner did not answer $op", error)
+        throw refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +
+          "run this again; if it ends again, the driver's standard error says why")
+    }
+
   def refusal(message: String): AnalysisException =
     new AnalysisException(null: String, null: String, null: String,
       Map.empty[String, String], None, Some(message))
 
+  private val Unloaded = """(?s).*(?:No module named '(?:pyspark_)?phalanx|Cannot run program).*""".r
   private val Marked = """(?s).*\[\[phalanx: (.*?)\]\].*""".r
 
   /** The error of a task with the sentence that Python gave, if it gave one. */
-  def inTask[T](body: => T): T = try body catch {
+  def inTask[T](interpreter: String)(body: => T): T = try body catch {
     case error: Exception if error.getMessage != null => error.getMessage match {
       case Marked(sentence) =>
         logDebug("a task failed", error)
         throw new SparkException(sentence)
+      case Unloaded() =>
+        logDebug("a task did not start", error)
+        throw new SparkException(unfit(interpreter, "executors"))
       case _ => throw error
     }
   }

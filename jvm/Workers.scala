@@ -13,7 +13,7 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, Columna
 
 /** What a task needs to run Python: taken on the driver, used on an executor. */
 class Workers extends Serializable {
-  private val base: SimplePythonFunction = Bridge.python
+  private val base: SimplePythonFunction = Bridge.tasks
   private val conf: Map[String, String] = ArrowPythonRunner.getPythonRunnerConfMap(SQLConf.get)
   private val zone: String = SQLConf.get.sessionLocalTimeZone
   private val large: Boolean = SQLConf.get.arrowUseLargeVarTypes
@@ -26,11 +26,11 @@ class Workers extends Serializable {
     // Python sees a struct as a batch of columns.
     val wrapped = new StructType().add("struct", schema)
     val runner = new PhalanxRunner(functions, wrapped, zone, large, conf, metrics, artifacts)
-    val batches = Bridge.inTask(runner.compute(
+    val batches = Bridge.inTask(base.pythonExec)(runner.compute(
       Iterator.single(rows.map(InternalRow(_))), task.partitionId(), task))
     new Iterator[ColumnarBatch] {
-      override def hasNext: Boolean = Bridge.inTask(batches.hasNext)
-      override def next(): ColumnarBatch = Bridge.inTask(batches.next())
+      override def hasNext: Boolean = Bridge.inTask(base.pythonExec)(batches.hasNext)
+      override def next(): ColumnarBatch = Bridge.inTask(base.pythonExec)(batches.next())
     }
   }
 

@@ -1,18 +1,27 @@
-"""The worker that Spark starts for Phalanx: it answers one request at a time.
+"""What Spark's Python workers run for Phalanx: the planner's requests, and the work of tasks.
 
 It is a module of its own because Spark's daemon runs only modules whose names begin with
-`pyspark`. Everything it does is in `phalanx.spark.door`.
+`pyspark`. It is also the first thing that a worker loads, so it loads little: every worker that
+Spark starts, and it ends idle ones after a minute, pays for what is imported here.
 """
 
 from __future__ import annotations
 
 import gc
+import pickle
+import sys
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.worker.utils import worker_run
-from pyspark.worker_util import get_sock_file_to_executor
-
 _frozen = False
+
+
+def main(infile: Any, outfile: Any) -> None:
+    """What Spark's daemon calls, for each request to the planner."""
+    from pyspark.sql.worker.utils import worker_run
+
+    without_pandas()
+    worker_run(_answer, infile, outfile)
 
 
 def _answer(infile: Any, outfile: Any) -> None:
@@ -24,6 +33,42 @@ def _answer(infile: Any, outfile: Any) -> None:
     freeze()
 
 
+class Task:
+    """A function over batches that Spark runs in a worker: loaded there, when it is called.
+
+    Whatever goes wrong in it reaches Spark's side as one sentence.
+    """
+
+    def __init__(self, work: Any) -> None:
+        self._pickled = pickle.dumps(work)
+
+    def __call__(self, batches: Any) -> Iterator[Any]:
+        without_pandas()
+        from phalanx.spark.door import TaskFailure
+
+        try:
+            yield from pickle.loads(self._pickled)(batches)
+        except Exception as error:
+            raise TaskFailure(error) from error
+        freeze()
+
+
+def without_pandas() -> None:
+    """Keep pandas from being loaded into this worker, which takes longer than most queries.
+
+    PyArrow looks for it with the first array that it makes. No user's code runs in this worker:
+    the bridge starts its own.
+    """
+    if not any(isinstance(finder, _NoPandas) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _NoPandas())
+
+
+class _NoPandas:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not loaded in Phalanx's workers", name=name)
+
+
 def freeze() -> None:
     """Keep what is loaded out of garbage collection, which Spark's daemon does every time."""
     global _frozen
@@ -33,11 +78,8 @@ def freeze() -> None:
         _frozen = True
 
 
-def main(infile: Any, outfile: Any) -> None:
-    """What Spark's daemon calls, for each request."""
-    worker_run(_answer, infile, outfile)
-
-
 if __name__ == "__main__":
+    from pyspark.worker_util import get_sock_file_to_executor
+
     with get_sock_file_to_executor() as file:
         main(file, file)

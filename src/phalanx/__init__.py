@@ -5,17 +5,22 @@
 >>> table = phalanx.create("lake/people", schema, partition_by=["country"])  # doctest: +SKIP
 """
 
-from phalanx.errors import (
-    ConflictError,
-    CorruptTable,
-    InvalidInput,
-    PhalanxError,
-    TableExists,
-    TableNotFound,
-    UnsupportedTable,
-)
-from phalanx.model.specs import expr
-from phalanx.table import Table, check, create, open, repair
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phalanx import model
+    from phalanx.errors import (
+        ConflictError,
+        CorruptTable,
+        InvalidInput,
+        PhalanxError,
+        TableExists,
+        TableNotFound,
+        UnsupportedTable,
+    )
+    from phalanx.model.specs import expr
+    from phalanx.table import Table, check, create, open, repair
 
 __version__ = "0.1.0"
 
@@ -31,6 +36,29 @@ __all__ = [
     "check",
     "create",
     "expr",
+    "model",
     "open",
     "repair",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the library with the first use of it, not with `import phalanx`.
+
+    A worker that Spark has just started reads rows and needs a small part of it.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+    table = importlib.import_module("phalanx.table")
+    importlib.import_module("phalanx.table.table")
+    specs = importlib.import_module("phalanx.model.specs")
+    errors = importlib.import_module("phalanx.errors")
+    found = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
+    found |= {key: getattr(table, key) for key in table.__all__}
+    found |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
+    globals().update(found)
+    return found[name]
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -19,7 +19,6 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
-import datafusion
 import numpy as np
 import pyarrow as pa
 
@@ -47,12 +46,17 @@ CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
 
 @cache
 def _context() -> Any:
+    # Loaded when it is needed: most queries evaluate nothing here.
+    import datafusion
+
     # One partition: with more, DataFusion may hand the rows back in another order.
     return datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
 
 
 @cache
 def _volatile() -> frozenset[str]:
+    import datafusion
+
     config = datafusion.SessionConfig().with_information_schema(True)
     rows = datafusion.SessionContext(config).sql(
         "SELECT DISTINCT routine_name FROM information_schema.routines WHERE NOT is_deterministic"

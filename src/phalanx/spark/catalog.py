@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark import about
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
-from phalanx.spark.staging import Stage
 from phalanx.spark.transforms import entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
 from phalanx.storage.location import Location
-from phalanx.table.table import Table
 from phalanx.transaction.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from phalanx.table.table import Table
 
 #: Properties that Spark sets or we report, and that are not the user's.
 _DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
@@ -130,6 +131,9 @@ def stage_table(request: Request) -> Reply:
         return {"missing": True}
     if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
         return {"no_namespace": True}
+    # What only makes and changes tables is loaded where it is needed.
+    from phalanx.spark.staging import Stage
+
     transactions = properties.pop("transactions", None)
     stage = Stage.make(
         named,
@@ -158,6 +162,8 @@ def alter_table(request: Request) -> Reply:
     location = Warehouse(request["catalog"]).location(request["ident"])
     if not manifest.exists(location):
         return {"missing": True}
+    from phalanx.table.table import Table
+
     table = Table(Snapshot.latest(location))
     properties: dict[str, str | None] = {}
     for change in request["changes"]:

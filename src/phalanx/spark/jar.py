@@ -1,10 +1,12 @@
-"""The Scala half of the bridge as a jar: shipped in the wheel, or compiled once from a checkout.
+"""The Scala half of the bridge as a jar: shipped in the wheel, or compiled once from its sources.
 
-The compiler is the one inside PySpark's own jars, so nothing but Java is needed.
+The compiler is the one inside PySpark's own jars, so nothing but Java is needed. A jar belongs to
+one version of Spark, because it uses interfaces that may change with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -13,14 +15,13 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from phalanx.errors import PhalanxError
-from phalanx.storage import cache
 
 #: The minor version of Spark whose interfaces the bridge uses.
 SPARK = "4.3"
-_SHIPPED = "phalanx-bridge.jar"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCE = "org.apache.spark.sql.phalanx.PhalanxSource"
 
@@ -28,25 +29,45 @@ _SOURCE = "org.apache.spark.sql.phalanx.PhalanxSource"
 def jar() -> Path:
     """The jar for this Spark. Raises PhalanxError where there is none and none can be made."""
     check_spark()
-    shipped = Path(__file__).with_name(_SHIPPED)
-    if shipped.exists():
-        return shipped
-    sources = _sources()
+    shipped = Path(__file__).with_name(shipped_name())
+    return shipped if shipped.exists() else compiled(_sources())
+
+
+def shipped_name() -> str:
+    """What a wheel calls the jar for the Spark that is installed."""
+    import pyspark
+
+    return f"phalanx-bridge-{pyspark.__version__}.jar"
+
+
+def compiled(sources: Sequence[Path]) -> Path:
+    """The jar made of some sources: from the cache, or compiled now, which takes a while."""
     path = _folder() / f"bridge-{_digest(sources)}.jar"
-    if path.exists():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / f"{path.name}.lock").open("w") as lock:
+    if not path.exists():
         # Of two processes that start at once, one compiles and the other waits.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            print(
-                "Phalanx: compiling its Spark bridge; this takes half a minute, once …",
-                file=sys.stderr,
-                flush=True,
-            )
-            build(path, sources)
+        with _alone(path.with_suffix(".lock")):
+            if not path.exists():
+                _say("compiling its Spark bridge; this takes half a minute, once …")
+                _compile(path, sources)
     return path
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process is in here. Where files cannot be locked, nobody waits."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another process is compiling the Spark bridge; waiting for it …")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+
+
+def _say(text: str) -> None:
+    print(f"Phalanx: {text}", file=sys.stderr, flush=True)
 
 
 def check_spark() -> None:
@@ -64,36 +85,43 @@ def check_spark() -> None:
         )
 
 
-def build(path: Path, sources: list[Path]) -> None:
-    """Compile the bridge into a jar, which appears when it is complete."""
+def java() -> str:
+    """The Java that Spark will start. Raises PhalanxError where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if found is None:
+        place = f"in JAVA_HOME ({home})" if home else "on the PATH"
+        raise PhalanxError(f"there is no Java {place}: install Java 17 or newer, which Spark needs")
+    return found
+
+
+def _compile(path: Path, sources: Sequence[Path]) -> None:
+    """Make a jar, which appears when it is complete."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent / "jars"
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         out = Path(scratch) / "classes"
         out.mkdir()
-        command = [_java(), "-Xss8m", "-cp", f"{jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
+        command = [java(), "-Xss8m", "-cp", f"{jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
         command += ["-nowarn", "-d", os.fspath(out), *map(os.fspath, sources)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise PhalanxError(f"the Spark bridge did not compile:\n{done.stdout}{done.stderr}")
         made = Path(scratch) / "bridge.jar"
+        files = {file.relative_to(out).as_posix(): file for file in out.rglob("*.class")}
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-            for file in sorted(out.rglob("*.class")):
-                archive.write(file, file.relative_to(out).as_posix())
-            archive.writestr(_SERVICE, _SOURCE + "\n")
+            # Without the time of day: the same sources make the same jar.
+            for name in sorted(files):
+                archive.writestr(_entry(name), files[name].read_bytes())
+            archive.writestr(_entry(_SERVICE), _SOURCE + "\n")
         os.replace(made, path)
 
 
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
-        place = f"JAVA_HOME ({home})" if home else "the PATH"
-        raise PhalanxError(
-            f"there is no Java on {place}: install Java 17 or newer, which Spark needs"
-        )
-    return found
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    return entry
 
 
 def _sources() -> list[Path]:
@@ -105,14 +133,27 @@ def _sources() -> list[Path]:
     raise PhalanxError("the sources of the Spark bridge are missing: install Phalanx again")
 
 
-def _digest(sources: list[Path]) -> str:
+def _digest(sources: Sequence[Path]) -> str:
     import pyspark
 
     found = hashlib.blake2b(pyspark.__version__.encode(), digest_size=12)
     for path in sources:
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
 
 def _folder() -> Path:
-    return cache.folder() or Path(tempfile.gettempdir()) / f"phalanx-{os.getuid()}"
+    """Where compiled jars are kept: with the cache, or else in a folder that nobody else owns."""
+    from phalanx.storage import cache
+
+    found = cache.folder()
+    if found is not None:
+        with contextlib.suppress(OSError):
+            found.mkdir(parents=True, exist_ok=True)
+        if os.access(found, os.W_OK):
+            return found
+    found = Path(tempfile.gettempdir()) / f"phalanx-{os.getuid()}"
+    found.mkdir(mode=0o700, exist_ok=True)
+    if found.stat().st_uid != os.getuid():
+        raise PhalanxError(f"{found} belongs to somebody else: let PHALANX_CACHE name a folder")
+    return found

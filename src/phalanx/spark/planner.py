@@ -346,7 +346,9 @@ def _command(task: Any, schema: str) -> str:
     """A callable with the type of its rows, pickled as Spark's workers expect it."""
     from pyspark.sql.types import StructType
 
-    pickled = pickle.dumps((task, StructType.fromJson(json.loads(schema))))
+    from pyspark_phalanx import Task
+
+    pickled = pickle.dumps((Task(task), StructType.fromJson(json.loads(schema))))
     return base64.b64encode(pickled).decode()
 
 

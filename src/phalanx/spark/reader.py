@@ -6,19 +6,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from phalanx.errors import PhalanxError
 from phalanx.model.predicates import Predicate
-from phalanx.spark import about
-from phalanx.spark.handles import Handle
 from phalanx.spark.types import cast, exchange_type
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
+
+if TYPE_CHECKING:
+    # What reads rows is loaded in every worker, and most workers read nothing else.
+    from phalanx.spark.handles import Handle
 
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
 _COUNTED = 1 << 20
@@ -35,13 +36,6 @@ class Piece:
     leaf: str = ""
 
 
-class TaskFailure(Exception):
-    """An error of a task. Its text is marked, so that Spark's side finds the sentence in it."""
-
-    def __init__(self, error: PhalanxError) -> None:
-        super().__init__(f"[[phalanx: {error}]]")
-
-
 @dataclass(frozen=True)
 class ReadTask:
     """A function from nothing to batches, which Spark runs in a Python worker."""
@@ -55,14 +49,10 @@ class ReadTask:
     limit: int | None = None
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            for piece in self.pieces:
-                yield from self._read(piece)
-        except PhalanxError as error:
-            raise TaskFailure(error) from error
+        for piece in self.pieces:
+            yield from self._read(piece)
         for _ in nothing:
             pass
-        settle()
 
     def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         if self.without_columns:
@@ -133,26 +123,18 @@ class AboutTask:
     without_columns: bool = False
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            assert self.handle.about is not None
-            rows = about.rows_of(self.handle.snapshot(), self.handle.about)
-            fields = json.loads(self.schema)["fields"]
-            for batch in rows.combine_chunks().to_batches():
-                arrays: list[Any] = [pa.nulls(batch.num_rows, pa.int8())]
-                if not self.without_columns:
-                    arrays = [
-                        cast(batch.column(f["name"]), exchange_type(f["type"]), f["name"])
-                        for f in fields
-                    ]
-                yield pa.RecordBatch.from_arrays(arrays, [f["name"] for f in fields])
-        except PhalanxError as error:
-            raise TaskFailure(error) from error
+        from phalanx.spark import about
+
+        assert self.handle.about is not None
+        rows = about.rows_of(self.handle.snapshot(), self.handle.about)
+        fields = json.loads(self.schema)["fields"]
+        for batch in rows.combine_chunks().to_batches():
+            arrays: list[Any] = [pa.nulls(batch.num_rows, pa.int8())]
+            if not self.without_columns:
+                arrays = [
+                    cast(batch.column(f["name"]), exchange_type(f["type"]), f["name"])
+                    for f in fields
+                ]
+            yield pa.RecordBatch.from_arrays(arrays, [f["name"] for f in fields])
         for _ in nothing:
             pass
-
-
-def settle() -> None:
-    """Spark's daemon collects garbage after every task: leave out what is loaded for good."""
-    from pyspark_phalanx import freeze
-
-    freeze()

@@ -10,12 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from phalanx.spark.jar import check_spark, jar
+from phalanx.errors import PhalanxError
+from phalanx.spark.jar import SPARK, check_spark, jar, java
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
+#: The catalog of tables that are named by their paths.
+_PATHS = "phalanx"
 _EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
+#: The interpreter of the planner, and where it finds this package if it is not installed.
+_PYTHON, _PYTHON_PATH = "spark.sql.phalanx.python", "spark.sql.phalanx.pythonPath"
 
 #: What Spark needs to be told so that joins use partitions, and filters reach them.
 _OPTIMIZATIONS = {
@@ -29,6 +34,14 @@ _OPTIMIZATIONS = {
 }
 
 
+#: Confs that Spark reads when it starts, and never again.
+_AT_START = ("spark.jars", "spark.sql.extensions", "spark.redaction.regex")
+#: What Spark hides of its own accord, and the names that stores have for keys.
+_REDACTED = (
+    "(?i)secret|password|token|access[.]?key|[.]storage[.].*(key|signature|credential|connection)"
+)
+
+
 def conf(
     warehouse: str | os.PathLike[str] | None = None,
     catalog: str = "lake",
@@ -36,17 +49,27 @@ def conf(
 ) -> dict[str, str]:
     """The confs of a catalog: for `spark-submit`, a builder of your own, or a Connect server.
 
-    Raises PhalanxError where PySpark is missing or of another minor version.
+    Spark's Python has to have Phalanx: it is what PYSPARK_PYTHON names, or `python3`.
+
+    Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
     found = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
-    named = f"spark.sql.catalog.{catalog}"
-    options = {f"storage.{key}": value for key, value in (storage_options or {}).items()}
-    for name in {named, "spark.sql.catalog.phalanx"}:
-        found[name] = _CATALOG
-        found |= {f"{name}.{key}": value for key, value in options.items()}
+    if storage_options:
+        found["spark.redaction.regex"] = _REDACTED
+    for name in {catalog, _PATHS}:
+        named = f"spark.sql.catalog.{name}"
+        found[named] = _CATALOG
+        for key, value in (storage_options or {}).items():
+            found[f"{named}.storage.{key}"] = value
     if warehouse is not None:
-        found[f"{named}.warehouse"] = Location(warehouse).uri
+        found[f"spark.sql.catalog.{catalog}.warehouse"] = Location(warehouse).uri
+    root = os.fspath(Path(__file__).parents[2])
+    if root not in map(os.path.abspath, site.getsitepackages()):
+        found[_PYTHON_PATH] = root
     return found
+
+
+_conf = conf
 
 
 def session(
@@ -58,36 +81,74 @@ def session(
 ) -> Any:
     """A SparkSession with a catalog of the tables under `warehouse`.
 
-    Where a session runs already, the catalog is added to it. `conf` are more confs of Spark.
+    Where a session runs already, the catalog is added to it; where that session has another
+    catalog of the same name, you get a new session beside it. `conf` are more confs of Spark.
+
+    Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
     check_spark()
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    _prepare_workers()
-    confs = _conf(warehouse, catalog, storage_options)
-    builder = SparkSession.builder
-    if master is not None:
-        builder = builder.master(master)
-    for key, value in {**confs, **(conf or {})}.items():
-        builder = builder.config(key, value)
     running = SparkSession.getActiveSession()
-    with warnings.catch_warnings():
-        # Starting Java forks this process for a moment; nothing of Lance runs in the fork.
-        warnings.filterwarnings("ignore", message="lance is not fork-safe")
-        spark = builder.getOrCreate()
-    if running is not None and confs["spark.jars"] not in str(running.conf.get("spark.jars", "")):
-        spark.sql(f"ADD JAR '{confs['spark.jars']}'")
+    if running is None and SparkContext._active_spark_context is not None:
+        running = SparkSession.builder.getOrCreate()
+    if running is None:
+        java()
+        # Tasks run in this Python, unless something else was asked for.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    confs = _conf(warehouse, catalog, storage_options)
+    confs[_PYTHON] = sys.executable
+    if running is None:
+        builder = SparkSession.builder
+        if master is not None:
+            builder = builder.master(master)
+        builder = builder.config(map=_together(confs, conf or {}))
+        with warnings.catch_warnings():
+            # Spark's launcher forks before it starts Java, and does not use Lance in between.
+            warnings.filterwarnings("ignore", "lance is not fork-safe")
+            spark = builder.getOrCreate()
+    else:
+        spark = _added(running, catalog, confs, conf or {})
+    if not spark.version.startswith(f"{SPARK}."):
+        raise PhalanxError(f"this Phalanx works with Spark {SPARK}, and this is {spark.version}")
     return spark
 
 
-_conf = conf
+def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
+    """Our confs and the user's; of those that are lists, both."""
+    found: dict[str, Any] = {**confs, **more}
+    for key in ("spark.jars", "spark.sql.extensions"):
+        if more.get(key):
+            found[key] = f"{confs[key]},{more[key]}"
+    return found
 
 
-def _prepare_workers() -> None:
-    """See to it that Spark's Python workers run this Python and find this package."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    root = os.fspath(Path(__file__).parents[2])
-    installed = {os.path.abspath(path) for path in site.getsitepackages()}
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if root not in installed and root not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+def _added(running: Any, catalog: str, confs: Mapping[str, str], more: Mapping[str, str]) -> Any:
+    """A session that runs, with one more catalog. Spark cannot change one that is in use."""
+    own, paths = f"spark.sql.catalog.{catalog}", f"spark.sql.catalog.{_PATHS}"
+    here, wanted = _below(own, running.conf.getAll), _below(own, confs)
+    spark = running if here in ({}, wanted) else running.newSession()
+    for key in here.keys() - wanted.keys():
+        spark.conf.unset(key)
+    path = confs["spark.jars"]
+    if path not in spark.sparkContext.getConf().get("spark.jars", ""):
+        spark.sql("ADD JAR '{}'".format(path.replace("\\", "\\\\").replace("'", "\\'")))
+    known = _below(paths, spark.conf.getAll) if spark is running else {}
+    for key, value in {**confs, **more}.items():
+        if key not in _AT_START and not (known and key in _below(paths, confs)):
+            _set(spark, key, value)
+    return spark
+
+
+def _below(prefix: str, confs: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in confs.items() if k == prefix or k.startswith(f"{prefix}.")}
+
+
+def _set(spark: Any, key: str, value: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.conf.set(key, value)
+    except AnalysisException:
+        warnings.warn(f"Spark runs already, and {key} can only be set at its start", stacklevel=4)

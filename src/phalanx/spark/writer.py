@@ -13,14 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import _command
-from phalanx.spark.reader import TaskFailure, settle
 from phalanx.spark.staging import Stage
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
@@ -108,13 +107,8 @@ class WriteTask:
     job: Job
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            written = self._write(iter(batches))
-        except PhalanxError as error:
-            raise TaskFailure(error) from error
-        message = pickle.dumps(written)
+        message = pickle.dumps(self._write(iter(batches)))
         yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
-        settle()
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = target_of(self.job.table).snapshot()

@@ -356,7 +356,7 @@ def evaluating(location: Location, where: Predicate | None) -> Iterator[str | No
     try:
         yield filter
     except (ValueError, OSError) as error:
-        text = location.reason(error).removeprefix("External error: ")
+        text = location.reason(error)
         if where is None or not text.startswith(("Invalid user input", "Query Execution")):
             raise
         reason = text.split(": ", 1)[-1]

@@ -16,7 +16,8 @@ from lance.lance import _Session as Session
 from phalanx.errors import InvalidInput
 
 MANIFEST = "__manifest"
-_SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
+#: Names of options whose values nobody may see.
+SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
 
 
 class Location:
@@ -65,9 +66,10 @@ class Location:
 
     def reason(self, error: BaseException) -> str:
         """What Lance says went wrong: its first line, without places in its code or secrets."""
-        text = str(error).split("\n")[0].split(", /")[0].removeprefix("LanceError(IO): ")
+        text = str(error).split("\n")[0].split(", /")[0].removeprefix("External error: ")
+        text = text.removeprefix("LanceError(IO): ")
         for name, value in (self.options or {}).items():
-            if _SECRET.search(name) and value:
+            if SECRET.search(name) and value:
                 text = text.replace(value, "***")
         return text
 

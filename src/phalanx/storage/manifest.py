@@ -289,7 +289,7 @@ class ManifestVersion:
             return self.dataset.scanner(columns=wanted, filter=filter).to_table()
         except (ValueError, OSError) as error:
             if not _is_missing(error):
-                raise
+                raise _unreadable(self.location, error) from error
             raise TableNotFound(
                 f"the table {self.location.uri} is not there any more as it was opened: it was "
                 "dropped, or this version was removed by vacuum"

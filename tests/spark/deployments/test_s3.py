@@ -1,0 +1,126 @@
+"""A catalog in an object store: here one on this machine."""
+
+import boto3
+import pytest
+
+from tests.spark.deployments.conftest import QUIET
+from tests.spark.deployments.processes import Driver, Failure
+from tests.spark.deployments.steps import is_one_sentence
+
+
+@pytest.fixture(scope="module")
+def driver(s3_options, bridge, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("s3")
+    options = {
+        "warehouse": "s3://lake/spark/house",
+        "master": "local[2]",
+        "conf": {**QUIET, "spark.log.level": "INFO"},
+        "storage_options": s3_options,
+    }
+    found = Driver(folder, options)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def names(s3_options):
+    """A function that lists the keys in the store below a prefix."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["endpoint"],
+        region_name=s3_options["region"],
+        aws_access_key_id=s3_options["access_key_id"],
+        aws_secret_access_key=s3_options["secret_access_key"],
+    )
+
+    def listed(prefix):
+        found = client.list_objects_v2(Bucket="lake", Prefix=prefix)
+        return [entry["Key"] for entry in found.get("Contents", [])]
+
+    return listed
+
+
+def test_object_store(driver, names, s3_options, subtests):
+    secret = s3_options["secret_access_key"]
+    with subtests.test("namespaces"):
+        driver.sql("CREATE NAMESPACE lake.db")
+        driver.sql("CREATE NAMESPACE lake.other")
+        assert driver.sql("SHOW NAMESPACES IN lake") == [("db",), ("default",), ("other",)]
+        driver.sql("DROP NAMESPACE lake.other")
+        assert driver.sql("SHOW NAMESPACES IN lake") == [("db",), ("default",)]
+        with pytest.raises(Failure) as refused:
+            driver.sql("CREATE TABLE lake.nowhere.t (id BIGINT)")
+        assert "nowhere" in str(refused.value)
+    with subtests.test("tables"):
+        driver.sql(
+            "CREATE TABLE lake.db.t (id BIGINT, country STRING) PARTITIONED BY (country) "
+            "TBLPROPERTIES ('owner.team' = 'maps')"
+        )
+        driver.sql("INSERT INTO lake.db.t VALUES (1, 'US'), (2, 'DE'), (3, NULL)")
+        assert driver.sql("SELECT * FROM lake.db.t WHERE country = 'DE'") == [(2, "DE")]
+        driver.sql("INSERT OVERWRITE lake.db.t VALUES (4, 'FR')")
+        assert driver.sql("SELECT * FROM lake.db.t") == [(4, "FR")]
+        assert len(driver.sql("SELECT * FROM lake.db.t VERSION AS OF 2")) == 3
+        driver.sql("CREATE TABLE lake.db.copied PARTITIONED BY (id) AS SELECT * FROM lake.db.t")
+        assert [row[1] for row in driver.sql("SHOW TABLES IN lake.db")] == ["copied", "t"]
+        driver.sql("DROP TABLE lake.db.copied")
+        assert [row[1] for row in driver.sql("SHOW TABLES IN lake.db")] == ["t"]
+        assert names("spark/house/db/copied") == []
+        with pytest.raises(Failure) as refused:
+            driver.sql("DROP NAMESPACE lake.db")
+        assert "SCHEMA_NOT_EMPTY" in str(refused.value) or "not empty" in str(refused.value)
+    with subtests.test("by path"):
+        path = "s3://lake/spark/paths/t"
+        driver.python(f"spark.range(5).write.format('phalanx').save('{path}')")
+        assert driver.python(f"result = spark.read.format('phalanx').load('{path}').count()") == 5
+    with subtests.test("secrets are not shown"):
+        shown = [
+            *driver.sql("EXPLAIN EXTENDED SELECT * FROM lake.db.t"),
+            *driver.sql("EXPLAIN FORMATTED INSERT INTO lake.db.t SELECT * FROM lake.db.t"),
+            *driver.sql("DESCRIBE EXTENDED lake.db.t"),
+            *driver.sql("SHOW TBLPROPERTIES lake.db.t"),
+            *driver.sql("SHOW CREATE TABLE lake.db.t"),
+            *driver.sql("DESCRIBE NAMESPACE EXTENDED lake.db"),
+            *driver.sql("SET"),
+            *driver.sql("SELECT * FROM lake.db.t.snapshots"),
+            *driver.sql("SELECT * FROM lake.db.t.partitions"),
+        ]
+        assert len(shown) > 20
+        assert secret not in repr(shown)
+        frame = driver.python(
+            "found = spark.table('lake.db.t')\n"
+            "result = str(found._jdf.queryExecution()) + repr(found)"
+        )
+        assert "phalanx lake.db.t" in frame
+        assert secret not in frame
+    with subtests.test("errors do not tell them"):
+        for text in (
+            "SELECT * FROM lake.db.missing",
+            "SELECT * FROM lake.db.t VERSION AS OF 99",
+            "ALTER TABLE lake.db.t RENAME TO lake.db.u",
+        ):
+            with pytest.raises(Failure) as refused:
+                driver.sql(text)
+            assert secret not in str(refused.value)
+        is_one_sentence(str(refused.value))
+        assert "an object store cannot rename" in str(refused.value)
+    with subtests.test("a store that refuses"):
+        driver.python(
+            "spark.conf.set('spark.sql.catalog.closed', "
+            "'org.apache.spark.sql.phalanx.PhalanxCatalog')\n"
+            "options = {'endpoint': 'http://127.0.0.1:9', 'allow_http': 'true', 'region': 'x', "
+            "'access_key_id': 'a', 'secret_access_key': 'other-secret', "
+            "'client_max_retries': '0', 'retry_timeout': '1'}\n"
+            "spark.conf.set('spark.sql.catalog.closed.warehouse', 's3://closed/lake')\n"
+            "for key, value in options.items():\n"
+            "    spark.conf.set('spark.sql.catalog.closed.storage.' + key, value)"
+        )
+        with pytest.raises(Failure) as refused:
+            driver.sql("SELECT * FROM closed.db.t")
+        assert "other-secret" not in str(refused.value)
+        assert "Traceback" not in str(refused.value)
+    with subtests.test("the log does not tell them"):
+        log = driver.log.read_text()
+        assert "lake.db.t: partitions" in log
+        assert secret not in log
+        assert "other-secret" not in log

@@ -1,0 +1,94 @@
+"""Sessions: with confs, on a session that runs already, and beside another."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from phalanx.spark import conf
+from phalanx.spark.session import _together
+from tests.spark.deployments.processes import ROOT, environment
+
+LATE = """
+import sys
+sys.path.insert(0, {source!r})
+from pyspark.sql import SparkSession
+
+mine = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    .getOrCreate()
+)
+mine.range(3).count()
+
+from phalanx.spark import session
+
+spark = session(warehouse={lake!r}, conf={{"spark.sql.shuffle.partitions": "3"}})
+assert spark is mine
+assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+spark.sql("CREATE NAMESPACE lake.db")
+spark.sql("CREATE TABLE lake.db.t (id BIGINT, part BIGINT) PARTITIONED BY (part)")
+spark.sql("INSERT INTO lake.db.t SELECT id, id % 2 FROM range(10)")
+assert spark.sql("SELECT sum(id) FROM lake.db.t WHERE part = 1").first()[0] == 25
+assert spark.read.format("phalanx").load({lake!r} + "/db/t").count() == 10
+
+assert session(warehouse={lake!r}) is spark
+other = session(warehouse={other!r})
+assert other is not spark
+assert [row[0] for row in other.sql("SHOW NAMESPACES IN lake").collect()] == ["default"]
+assert spark.sql("SELECT count(*) FROM lake.db.t").first()[0] == 10
+more = session(warehouse={other!r}, catalog="second")
+assert [row[0] for row in more.sql("SHOW NAMESPACES IN second").collect()] == ["default"]
+try:
+    session(warehouse={other!r}, conf={{"spark.driver.memory": "1g"}})
+finally:
+    mine.stop()
+print("done")
+"""
+
+
+def test_on_a_session_that_runs(bridge, tmp_path):
+    """The package is not installed and on no path that Spark's Java knows."""
+    code = LATE.format(
+        source=str(ROOT / "src"), lake=str(tmp_path / "lake"), other=str(tmp_path / "other")
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert child.stdout.endswith("done\n"), child.stderr[-4000:]
+    assert "spark.driver.memory can only be set at its start" in child.stderr
+
+
+def test_confs(bridge, tmp_path):
+    options = {"secret_access_key": "hush", "account_key": "hush"}
+    found = conf(warehouse=tmp_path / "lake", catalog="house", storage_options=options)
+    assert found["spark.jars"].endswith(bridge.name)
+    assert found["spark.sql.catalog.house"] == "org.apache.spark.sql.phalanx.PhalanxCatalog"
+    assert found["spark.sql.catalog.house.warehouse"] == str(tmp_path / "lake")
+    assert found["spark.sql.catalog.house.storage.account_key"] == "hush"
+    assert found["spark.sql.phalanx.pythonPath"] == str(ROOT / "src")
+    assert all(isinstance(value, str) for value in found.values())
+
+
+def test_lists_are_joined():
+    ours = {"spark.jars": "a.jar", "spark.sql.extensions": "A", "x": "1"}
+    both = _together(ours, {"spark.jars": "b.jar", "spark.sql.extensions": "B", "x": "2"})
+    assert both == {"spark.jars": "a.jar,b.jar", "spark.sql.extensions": "A,B", "x": "2"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["secret_access_key", "session_token", "account_key", "sas_key", "azure_credential"],
+)
+def test_keys_are_redacted(bridge, key):
+    """By the rule that Spark applies to what it shows of its confs."""
+    found = conf(storage_options={key: "hush"})
+    pattern = re.compile(found["spark.redaction.regex"].removeprefix("(?i)"), re.IGNORECASE)
+    for name, value in found.items():
+        assert bool(pattern.search(name)) == (value == "hush"), name
