@@ -33,8 +33,11 @@ def operation(function: Operation) -> Operation:
 def answer(request: bytes) -> bytes:
     """Carry out one request."""
     # These register their operations.
+    import phalanx.spark.answers
     import phalanx.spark.catalog
+    import phalanx.spark.changes
     import phalanx.spark.planner
+    import phalanx.spark.procedures
     import phalanx.spark.writer  # noqa: F401
 
     try:
