@@ -86,4 +86,5 @@ class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTab
 private case class PhalanxMetadataColumn(name: String, dataType: DataType, text: String)
     extends MetadataColumn {
   override def comment(): String = text
+  override def isNullable: Boolean = false
 }

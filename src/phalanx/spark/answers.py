@@ -19,7 +19,7 @@ from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
 from phalanx.spark.door import Reply, Request, operation
-from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc
+from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import spelled
 from phalanx.spark.types import SparkType, spark_type
@@ -117,8 +117,9 @@ class _Answer:
             column = self._schema.column(tuple(node["column"]))
             type = spark_type(column.type, ".".join(column.path))
             return type, self._value_of(column, Identity)
-        if node.get("call") == "EXTRACT" and "column" in node["args"][0]:
-            column = self._schema.column(tuple(node["args"][0]["column"]))
+        source = without_cast(node["args"][0]) if node.get("call") == "EXTRACT" else {}
+        if "column" in source:
+            column = self._schema.column(tuple(source["column"]))
             part = PARTS.get(node["field"].upper())
             zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
             if part is None or (zoned and not is_utc(self._request["zone"])):

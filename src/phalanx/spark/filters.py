@@ -105,7 +105,7 @@ class _Translator:
 
     def _part(self, field: str, source: Expression) -> Term:
         """`year(ts)`: in UTC it is what the partitions mean, in another zone it is not."""
-        part = PARTS.get(field.upper())
+        part, source = PARTS.get(field.upper()), without_cast(source)
         if part is None or "column" not in source:
             raise Untranslatable(field)
         self._check_zone(source)
@@ -145,6 +145,12 @@ class _Translator:
         type = self._type(column)
         if pa.types.is_timestamp(type) and type.tz is not None and not self._utc:
             raise Untranslatable("the session's time zone is not UTC")
+
+
+def without_cast(node: Expression) -> Expression:
+    """What is cast to a date: Spark's `year(ts)` is the year of the date of `ts`."""
+    found: Expression = node["args"][0] if _is_date_of(node) else node
+    return found
 
 
 def _is_date_of(node: Expression) -> bool:
