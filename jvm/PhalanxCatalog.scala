@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.analysis.{NamespaceAlreadyExistsException, 
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableChange._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -19,7 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Tables that have been created or replaced with rows appear together with them, in one snapshot.
  */
 class PhalanxCatalog extends TableCatalog with StagingTableCatalog with SupportsNamespaces
-    with FunctionCatalog {
+    with FunctionCatalog with ProcedureCatalog {
 
   private var catalog: String = _
   private var settings: JsonNode = _
@@ -189,6 +190,24 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
     if (found.has("not_empty")) throw new NonEmptyNamespaceException(catalog +: namespace)
     true
+  }
+
+  // Procedures
+
+  private lazy val procedures: Map[String, JsonNode] =
+    Json.each(call("list_procedures").get("procedures")).map(p => p.get("name").asText() -> p).toMap
+
+  override def listProcedures(namespace: Array[String]): Array[Identifier] =
+    if (namespace.sameElements(Array("system"))) procedures.keys.toArray.sorted.map(Identifier.of(namespace, _))
+    else Array.empty
+
+  override def loadProcedure(ident: Identifier): UnboundProcedure = {
+    val found = procedures.get(ident.name())
+    if (found.isEmpty || !ident.namespace().sameElements(Array("system"))) {
+      val known = procedures.keys.toSeq.sorted.mkString(", ")
+      throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
+    }
+    new PhalanxProcedure(found.get, settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

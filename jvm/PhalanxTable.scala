@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -21,7 +21,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * `handle` is Python's own: it goes back to it with every call.
  */
 class PhalanxTable(val names: Seq[String], val found: JsonNode) extends Table with SupportsRead
-    with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2 {
+    with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
+    with SupportsRowLevelOperations {
 
   val handle: JsonNode = found.get("handle")
   private val struct: StructType = Json.struct(found.get("schema"))
@@ -53,6 +54,9 @@ class PhalanxTable(val names: Seq[String], val found: JsonNode) extends Table wi
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new PhalanxWriteBuilder(this, info)
+
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    () => new PhalanxRowChange(this, info)
 
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
     Bridge.call("can_delete", "table" -> handle,
@@ -105,4 +109,5 @@ class PhalanxUnborn(names: Seq[String],
 private case class PhalanxMetadataColumn(name: String, dataType: DataType, text: String)
     extends MetadataColumn {
   override def comment(): String = text
+  override def isNullable: Boolean = false
 }

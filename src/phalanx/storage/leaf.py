@@ -104,6 +104,10 @@ class LeafDelta:
         )
 
 
+#: A row's id is its fragment and, in the lower bits, its place in it.
+_FRAGMENT_BITS = 32
+
+
 class Leaf:
     """A leaf's folder, and what can be done there."""
 
@@ -241,6 +245,26 @@ class Leaf:
                 count += fragment.physical_rows - before
             elif after.num_deletions > before:
                 updated[fragment.fragment_id] = after
+                count += after.num_deletions - before
+        return LeafDelta(updated=updated, removed=frozenset(removed)), count
+
+    def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
+        """Mark rows of a version as deleted by their ids, an array of numbers."""
+        handle = self.open(version)
+        updated: dict[int, FragmentMetadata] = {}
+        removed = set()
+        count = 0
+        fragments = ids >> _FRAGMENT_BITS
+        for number in sorted(set(fragments.tolist())):
+            fragment = handle.get_fragment(number)
+            chosen = ", ".join(map(str, ids[fragments == number].tolist()))
+            before = fragment.num_deletions
+            after = fragment.delete(f"_rowid IN ({chosen})")
+            if after is None:
+                removed.add(number)
+                count += fragment.physical_rows - before
+            elif after.num_deletions > before:
+                updated[number] = after
                 count += after.num_deletions - before
         return LeafDelta(updated=updated, removed=frozenset(removed)), count
 
