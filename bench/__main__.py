@@ -8,7 +8,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-ALL = ("planning", "write", "read", "counts", "commits", "bridge")
+ALL = (
+    "planning",
+    "write",
+    "read",
+    "counts",
+    "commits",
+    "spark_scan",
+    "spark_prune",
+    "spark_write",
+    "bridge",
+)
 
 
 def main(names: list[str]) -> int:

@@ -1,4 +1,5 @@
 import math
+import shutil
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,6 +74,23 @@ class TestMaking:
                 made = list(pool.map(lambda _: leaf.create(SCHEMA), range(8)))  # noqa: B023
                 assert {handle.version for handle in made} == {EMPTY_VERSION}
                 assert len(lance.dataset(leaf.uri).versions()) == 1
+
+    def test_rows_are_committed_without_making_it_again(self, leaf, monkeypatch):
+        written = leaf.write(rows(1), leaf.create(SCHEMA))
+        monkeypatch.setattr(Leaf, "create", None)
+        version = leaf.commit(None, LeafDelta(added=(written,)), SCHEMA)
+        assert ids(leaf, version) == [1]
+
+    def test_made_anew_with_another_schema(self, leaf):
+        """The folder is the same, and so is the number of the first version."""
+        add(leaf, None, 1)
+        assert leaf.open(EMPTY_VERSION).schema == SCHEMA.arrow
+        shutil.rmtree(leaf.uri)
+        schema = TableSchema.assign(pa.schema([("id", pa.int64()), ("other", pa.string())]))
+        table = pa.table({"id": [2], "other": ["x"]}, schema=schema.arrow)
+        written = leaf.write(table, leaf.create(schema))
+        version = leaf.commit(None, LeafDelta(added=(written,)), schema)
+        assert lance.dataset(leaf.uri, version=version).to_table().equals(table)
 
     def test_where_it_cannot_be_made_the_cause_is_told(self, tmp_path, monkeypatch):
         def fail(*args, **options):

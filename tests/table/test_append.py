@@ -123,12 +123,18 @@ class TestTypes:
             (pa.int8(), pa.array([127, -128], pa.int64()), [127, -128]),
             (pa.uint8(), pa.array([255], pa.int64()), [255]),
             (pa.float64(), pa.array([1.5], pa.float32()), [1.5]),
+            (pa.float64(), pa.array([2**53, None]), [2.0**53, None]),
+            (pa.float32(), pa.array([2**24]), [2.0**24]),
+            (pa.int64(), pa.array([-1.0, None]), [-1, None]),
+            (pa.list_(pa.int64()), pa.array([[1.0, None]]), [[1, None]]),
             (pa.string(), pa.array(["a"], pa.large_string()), ["a"]),
             (pa.string(), pa.array(["a"], pa.string_view()), ["a"]),
             (pa.string(), pa.array(["a", "a"]).dictionary_encode(), ["a", "a"]),
             (pa.dictionary(pa.int32(), pa.string()), pa.array(["a"]), ["a"]),
             (pa.string(), pa.nulls(2), [None, None]),
             (pa.timestamp("ns"), pa.array([1], pa.timestamp("s")), None),
+            (pa.timestamp("us"), pa.array([-1_000, None], pa.timestamp("ns")), None),
+            (pa.timestamp("s", "UTC"), pa.array([10**9], pa.timestamp("ns", "Asia/Tokyo")), None),
             (pa.timestamp("us", "UTC"), pa.array([0], pa.timestamp("us", "Asia/Tokyo")), None),
             (pa.list_(pa.float32(), 2), pa.array([[1, 2]], pa.list_(pa.float32())), [[1.0, 2.0]]),
             (
@@ -162,16 +168,23 @@ class TestTypes:
         ("type", "column"),
         [
             (pa.int64(), pa.array(["1"])),
-            (pa.int64(), pa.array([1.0])),
+            (pa.int64(), pa.array([1.5])),
+            (pa.int64(), pa.array([float("nan")])),
+            (pa.int64(), pa.array([2.0**63])),
+            (pa.int8(), pa.array([128.0])),
             (pa.int8(), pa.array([128])),
             (pa.uint8(), pa.array([-1])),
             (pa.float32(), pa.array([0.1])),
-            (pa.float64(), pa.array([1])),
+            (pa.float32(), pa.array([2.0])),
+            (pa.float64(), pa.array([2**53 + 1])),
+            (pa.float32(), pa.array([2**24 + 1])),
+            (pa.list_(pa.int64()), pa.array([[1.0, 1.5]])),
             (pa.string(), pa.array([1])),
             (pa.string(), pa.array([b"a"])),
             (pa.bool_(), pa.array([1])),
             (pa.date32(), pa.array([MOMENT])),
-            (pa.timestamp("us"), pa.array([1], pa.timestamp("ns"))),
+            (pa.timestamp("us"), pa.array([1_000, 1_001], pa.timestamp("ns"))),
+            (pa.timestamp("s"), pa.array([-1], pa.timestamp("ms"))),
             (pa.timestamp("us"), pa.array([1], pa.timestamp("us", "UTC"))),
             (pa.timestamp("us", "UTC"), pa.array([1], pa.timestamp("us"))),
             (pa.timestamp("ns"), pa.array([2**60], pa.timestamp("s"))),
@@ -297,6 +310,42 @@ class TestPandas:
         with pytest.raises(InvalidInput, match="column 'x'"):
             table.append(pd.DataFrame({"x": column}))
         assert phalanx.open(root).version == 1
+
+
+class TestAlike:
+    """What rows come in makes no difference to whether they fit."""
+
+    @pytest.mark.parametrize(
+        ("type", "values", "fit"),
+        [
+            (pa.timestamp("us"), pd.to_datetime(["2025-12-10 12:00"]).as_unit("ns"), True),
+            (pa.timestamp("us"), pd.to_datetime([1_001], unit="ns"), False),
+            (pa.timestamp("us", "UTC"), pd.to_datetime([1_000], unit="ns", utc=True), True),
+            (pa.timestamp("us", "UTC"), pd.to_datetime([1_000], unit="ns"), False),
+            (pa.int64(), [1.0, 2.0], True),
+            (pa.int64(), [1.0, 2.5], False),
+            (pa.float64(), [1, 2], True),
+            (pa.float64(), [2**53 + 1], False),
+            (pa.float32(), [0.5], False),
+            (pa.int8(), [127], True),
+            (pa.int8(), [128], False),
+            (pa.bool_(), [1], False),
+        ],
+        ids=str,
+    )
+    def test_it(self, root, type, values, fit):
+        frame = pd.DataFrame({"x": pd.Series(values)})
+        arrow = pa.Table.from_pandas(frame, preserve_index=False)
+        sources = [frame, arrow, arrow.to_reader(), pl.from_arrow(arrow), pa.dataset.dataset(arrow)]
+        table = phalanx.create(root, pa.schema([("x", type)]))
+        for number, source in enumerate(sources, 1):
+            if fit:
+                table.append(source)
+                assert table.count() == number * len(frame)
+            else:
+                with pytest.raises(InvalidInput, match="column 'x'"):
+                    table.append(source)
+        assert len(table.scan().to_arrow()["x"].unique()) == (len(frame) if fit else 0)
 
 
 class TestRefused:

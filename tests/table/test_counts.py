@@ -6,6 +6,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
+from phalanx.storage import bundle
 from phalanx.storage.leaf import Leaf
 
 SCHEMA = pa.schema(
@@ -55,6 +56,7 @@ def closed(monkeypatch):
         raise AssertionError("a leaf was opened")
 
     monkeypatch.setattr(Leaf, "open", refuse)
+    monkeypatch.setattr(bundle, "count", refuse)
 
 
 def counted(found, *names):
@@ -125,13 +127,13 @@ class TestFromRows:
 
     def test_only_leaves_in_doubt_are_opened(self, table, monkeypatch):
         opened = []
-        count = Leaf.count
+        count = bundle.count
 
-        def counting(self, *args):
-            opened.append(self.uri)
-            return count(self, *args)
+        def counting(location, members, where):
+            opened.extend(members)
+            return count(location, members, where)
 
-        monkeypatch.setattr(Leaf, "count", counting)
+        monkeypatch.setattr(bundle, "count", counting)
         assert table.count("ts >= '2025-01-01T01:00:00Z'") == 3
         assert len(opened) == 2, "the leaves of January 2025"
 
@@ -174,6 +176,7 @@ class TestFloatPartitions:
         table = phalanx.create(root, pa.schema([("score", pa.float64())]), ["score"])
         table.append([{"score": score} for score in (0.0, -0.0, NAN, NAN, 1.5, None)])
         monkeypatch.setattr(Leaf, "open", None)
+        monkeypatch.setattr(bundle, "count", None)
         assert table.count("score = 0") == 2
         assert table.count("score > 1") == 3
         found = table.count_by(["score"])

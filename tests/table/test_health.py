@@ -19,6 +19,9 @@ from phalanx.model.spelling import value_text
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from phalanx.table import book, health, maintain
+from phalanx.table.book import Problem
+from phalanx.table.health import CheckReport
+from phalanx.table.maintain import size_text
 from tests.transaction import sabotage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("day", pa.date32())])
@@ -215,6 +218,30 @@ class TestLeftovers:
                 for name in names
             )
             assert problem.size == (size or os.path.getsize(path)) > 0
+
+    def test_many_are_told_in_a_line(self, table):
+        for id in range(70, 73):
+            with (
+                sabotage.failing("commit.before-swap", "raise"),
+                pytest.raises(OSError, match="failpoint"),
+            ):
+                table.append([row(id)])
+        report = check(table)
+        files = [problem for problem in report.problems if problem.kind == "orphan-file"]
+        assert len(files) > 3
+        first, *lines = str(report).splitlines()
+        assert first.startswith("ok: ")
+        size = size_text(sum(problem.size for problem in files))
+        assert lines == [f"orphan-file: {len(files)} of them ({size}), such as {files[0].where}"]
+
+    def test_damage_is_told_one_by_one(self):
+        problems = [Problem("file-missing", "a file is gone", f"data/{n}") for n in range(3)]
+        orphan = Problem("orphan-file", "no version needs this file", "data/x", 5)
+        assert str(CheckReport([*problems, orphan], 1, 2, 3)).splitlines() == [
+            "3 problems: 1 leaves, 2 snapshots, 3 files",
+            *map(str, problems),
+            str(orphan),
+        ]
 
     def test_of_snapshots_that_have_expired(self, table):
         table.drop_tag("kept")

@@ -12,6 +12,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
+from phalanx.storage import bundle
 from phalanx.storage.leaf import Leaf
 from phalanx.table import scan as scanning
 
@@ -157,6 +158,7 @@ class TestStreaming:
     def large(self, root, monkeypatch):
         """12 leaves, each of which comes in many batches."""
         monkeypatch.setattr("phalanx.storage.leaf.BATCH_BYTES", 4_096)
+        monkeypatch.setattr(scanning, "HANDED_OVER_BYTES", 4_096)
         monkeypatch.setattr(scanning, "_SMALL_ROWS", 0)
         table = phalanx.create(root, pa.schema([("k", pa.int32()), ("x", pa.int64())]), ["k"])
         rows = range(12 * 4_000)
@@ -233,6 +235,90 @@ class TestStreaming:
 
         monkeypatch.setattr(Leaf, "scan", meeting_others)
         assert large.scan().to_arrow().num_rows == 12 * 4_000
+
+
+class TestSmallLeaves:
+    """They are read many at a time."""
+
+    @pytest.fixture
+    def small(self, root):
+        """60 leaves of 10 rows."""
+        table = phalanx.create(root, pa.schema([("k", pa.int32()), ("x", pa.int64())]), ["k"])
+        rows = range(600)
+        table.append(pa.table({"k": pa.array([i % 60 for i in rows], pa.int32()), "x": list(rows)}))
+        return table
+
+    @pytest.fixture
+    def jobs(self, monkeypatch):
+        """How many leaves were read together, each time."""
+        found = []
+        scan = bundle.scan
+
+        def recording(location, members, *args):
+            found.append(len(members))
+            return scan(location, members, *args)
+
+        monkeypatch.setattr(bundle, "scan", recording)
+        return found
+
+    def test_as_many_jobs_as_there_are_threads(self, small, jobs):
+        assert small.scan().to_arrow()["k"].to_pylist() == [k for k in range(60) for _ in range(10)]
+        assert sorted(jobs) == [4, *[7] * 8]
+
+    def test_what_is_left_to_filter_differs(self, small, jobs):
+        found = small.scan(where="k < 20 OR x < 25").to_arrow()
+        assert sorted(found["x"].to_pylist()) == sorted(
+            x for x in range(600) if x % 60 < 20 or x < 25
+        )
+        assert sum(jobs) == 60
+        assert small.scan(where="k < 20 OR x < 25").count() == 205
+
+    def test_a_limit_reads_no_more_than_it_needs(self, small, jobs):
+        assert small.scan(limit=5).to_arrow()["k"].to_pylist() == [0] * 5
+        assert set(jobs) == {1}
+        jobs.clear()
+        assert small.scan(limit=25).to_arrow()["k"].to_pylist() == [0] * 10 + [1] * 10 + [2] * 5
+        assert set(jobs) == {3}
+
+    def test_leaves_with_deleted_rows_among_them(self, small):
+        small.delete("x % 7 = 0 AND k IN (3, 30, 31)")
+        left = [x for x in range(600) if x % 7 or x % 60 not in (3, 30, 31)]
+        wanted = sorted(left, key=lambda x: (x % 60, x))
+        for ordered in (True, False):
+            batches = list(small.scan().to_batches(ordered))
+            found = [x for batch in batches for x in batch.column("x").to_pylist()]
+            assert (found if ordered else sorted(found, key=lambda x: (x % 60, x))) == wanted
+        assert small.scan(where="x < 300").count() == sum(x < 300 for x in left)
+
+    def test_a_handle_sees_what_it_was_opened_at(self, small):
+        assert small.scan().to_arrow().num_rows == 600
+        other = phalanx.open(small.uri)
+        other.append(pa.table({"k": pa.array([5], pa.int32()), "x": [1_000]}))
+        other.delete("x = 7")
+        assert set(small.scan().to_arrow()["x"].to_pylist()) == set(range(600))
+        small.refresh()
+        assert set(small.scan().to_arrow()["x"].to_pylist()) == {*range(600), 1_000} - {7}
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_what_waits_is_not_read_when_nobody_wants_it(self, small, ordered, monkeypatch):
+        started, released = [], threading.Event()
+        first = small.scan().plan().leaves[0].row.location
+        scan = bundle.scan
+
+        def slow(location, members, *args):
+            started.append(members)
+            if members[0].folder != first:
+                released.wait(timeout=10)
+            yield from scan(location, members, *args)
+
+        monkeypatch.setattr(bundle, "scan", slow)
+        monkeypatch.setattr(bundle, "LARGEST", 1)
+        batches = small.scan().to_batches(ordered)
+        next(batches)
+        threading.Timer(0.2, released.set).start()
+        batches.close()
+        # One has been read, and each thread was busy with another.
+        assert len(started) <= scanning.READERS + 1
 
 
 class TestReaders:

@@ -8,7 +8,7 @@ import json
 import pickle
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,13 +20,15 @@ from phalanx.model.schema import TableSchema
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.reader import AboutTask, Piece, ReadTask
+from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, AboutTask, Piece, ReadTask
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import exchange_type
+from phalanx.storage import bundle
+from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, values_of
-from phalanx.table.scan import whole_leaf
+from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot
 
 #: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
@@ -141,6 +143,8 @@ class _Leaf:
     row: LeafRow
     piece: Piece
     bytes: int
+    #: Whether it can be read together with others.
+    bundled: bool
 
 
 class _Planner:
@@ -169,7 +173,11 @@ class _Planner:
 
     def tasks(self, packed: bool) -> list[Reply]:
         """The tasks; all with keys, or none."""
-        chosen = [self._leaf(int(index)) for index in self._indices]
+        small = are_small(self._snapshot.leaves, self._indices).tolist()
+        chosen = [
+            self._leaf(int(index), is_small)
+            for index, is_small in zip(self._indices, small, strict=True)
+        ]
         fields = [] if packed else self._keys()
         return self._keyed(chosen, fields) if fields else self._packed(chosen)
 
@@ -197,18 +205,17 @@ class _Planner:
             f"columns [{', '.join(self._columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int) -> _Leaf:
+    def _leaf(self, index: int, is_small: bool) -> _Leaf:
         row = self._snapshot.leaves.row(index)
-        named = "_partition" in self._columns
+        named, leaf_named = PARTITION in self._columns, LEAF in self._columns
         piece = Piece(
-            row.location,
-            row.read_version,
+            (Member(row.location, row.read_version),),
             self._plan.residual(index),
-            whole=whole_leaf(row),
             partition=self._plan.name_of(row) if named else "",
-            leaf=row.object_id if "_leaf" in self._columns else "",
+            leaf=row.object_id if leaf_named else "",
         )
-        return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK)
+        bundled = is_small and not (named or leaf_named or ROW_ID in self._columns)
+        return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK, bundled)
 
     def _share(self) -> float:
         """What part of the bytes the columns are, roughly."""
@@ -256,19 +263,19 @@ class _Planner:
     def _packed(self, chosen: Sequence[_Leaf]) -> list[Reply]:
         size = self._task_bytes(chosen)
         tasks: list[list[Piece]] = []
-        waiting: list[Piece] = []
+        waiting: list[_Leaf] = []
         weight = 0
         for leaf in chosen:
             if leaf.bytes > size:
                 tasks += self._split(leaf, size)
                 continue
             if waiting and weight + leaf.bytes > size:
-                tasks.append(waiting)
+                tasks.append(_together(waiting))
                 waiting, weight = [], 0
-            waiting.append(leaf.piece)
+            waiting.append(leaf)
             weight += leaf.bytes + _OPEN_BYTES
         if waiting:
-            tasks.append(waiting)
+            tasks.append(_together(waiting))
         return [{"command": self._command(pieces)} for pieces in tasks]
 
     def _split(self, leaf: _Leaf, size: int) -> list[list[Piece]]:
@@ -286,21 +293,7 @@ class _Planner:
             weight += bytes
         if len(parts) < 2:
             return [[leaf.piece]]
-        piece = leaf.piece
-        return [
-            [
-                Piece(
-                    piece.folder,
-                    piece.version,
-                    piece.where,
-                    tuple(ids),
-                    None,
-                    piece.partition,
-                    piece.leaf,
-                )
-            ]
-            for ids in parts
-        ]
+        return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
 
     def _command(self, pieces: Sequence[Piece]) -> str:
         location, request = self._snapshot.location, self._request
@@ -313,6 +306,20 @@ class _Planner:
             request.get("limit"),
         )
         return _command(task, request["schema"])
+
+
+def _together(leaves: Sequence[_Leaf]) -> list[Piece]:
+    """The pieces of a task, with small leaves that have the same filter left in one."""
+    found: list[Piece] = []
+    open = False
+    for leaf in leaves:
+        last = found[-1] if found and open and leaf.bundled else None
+        if last is None or last.where != leaf.piece.where or len(last.members) >= bundle.LARGEST:
+            found.append(leaf.piece)
+        else:
+            found[-1] = replace(last, members=last.members + leaf.piece.members)
+        open = leaf.bundled
+    return found
 
 
 def _translatable(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from phalanx.model.predicates import Predicate
 from phalanx.spark.types import cast, exchange_type
+from phalanx.storage import bundle
+from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 
@@ -19,18 +22,16 @@ if TYPE_CHECKING:
     from phalanx.spark.handles import Handle
 
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
+_COUNTED = 1 << 20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A leaf, or some fragments of one."""
+    """A leaf, some fragments of one, or small leaves that have the same filter left."""
 
-    folder: str
-    version: int | None
+    members: tuple[Member, ...]
     where: Predicate | None
     fragments: tuple[int, ...] | None = None
-    #: The number of rows, where the leaf is small enough to be read in one go.
-    whole: int | None = None
     partition: str = ""
     leaf: str = ""
 
@@ -54,41 +55,63 @@ class ReadTask:
             pass
 
     def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        location = Location(self.uri, self.options)
-        wanted = pa.schema(
-            [
-                pa.field(field["name"], exchange_type(field["type"]), field["nullable"])
-                for field in json.loads(self.schema)["fields"]
-            ]
-        )
+        if self.without_columns:
+            yield from self._counted(piece)
+            return
         special = {PARTITION: piece.partition, LEAF: piece.leaf}
-        names = [] if self.without_columns else wanted.names
-        columns = [name for name in names if name not in (PARTITION, LEAF, ROW_ID)]
-        row_ids = ROW_ID in names or not columns
-        batches = Leaf(location, piece.folder).scan(
-            piece.version,
+        for batch in self._scanned(piece):
+            arrays = [
+                pa.repeat(special[field.name], batch.num_rows)
+                if field.name in special
+                else cast(batch.column(field.name), field.type, field.name)
+                for field in self._wanted
+            ]
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
+
+    @cached_property
+    def _location(self) -> Location:
+        return Location(self.uri, self.options)
+
+    @cached_property
+    def _wanted(self) -> pa.Schema:
+        """The columns in the types that Spark takes."""
+        fields = json.loads(self.schema)["fields"]
+        return pa.schema(
+            [pa.field(f["name"], exchange_type(f["type"]), f["nullable"]) for f in fields]
+        )
+
+    def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        columns = [name for name in self._wanted.names if name not in (PARTITION, LEAF, ROW_ID)]
+        row_ids = ROW_ID in self._wanted.names or not columns
+        if len(piece.members) > 1:
+            return bundle.scan(
+                self._location, piece.members, columns, piece.where, self.limit, in_order=False
+            )
+        (member,) = piece.members
+        return Leaf(self._location, member.folder).scan(
+            member.version,
             columns,
             piece.where,
             self.limit,
             in_order=False,
-            batch_rows=piece.whole,
             fragments=piece.fragments,
             row_ids=row_ids,
         )
-        for batch in batches:
-            count = batch.num_rows
-            if not count:
-                continue
-            if self.without_columns:
-                arrays = [pa.nulls(count, pa.int8())]
-            else:
-                arrays = [
-                    pa.repeat(special[field.name], count)
-                    if field.name in special
-                    else cast(batch.column(field.name), field.type, field.name)
-                    for field in wanted
-                ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """As many rows of nothing as there are."""
+        if piece.fragments is None:
+            left = bundle.count(self._location, piece.members, piece.where)
+        else:
+            (member,) = piece.members
+            left = Leaf(self._location, member.folder).count(
+                member.version, piece.where, piece.fragments
+            )
+        while left:
+            rows = min(left, _COUNTED)
+            yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self._wanted)
+            left -= rows
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from phalanx.spark.types import cast
 from phalanx.table import incoming
 from phalanx.table.changes import all_match
 from phalanx.table.table import Table
-from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.table.write import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many bytes of shuffled rows Spark gives to one writing task, about.
@@ -49,6 +49,7 @@ class Job:
     zone: str
     transaction_id: str
     isolation: str
+    file_bytes: int
 
     def predicate(self, snapshot: Snapshot) -> Predicate | None:
         """The rows that are replaced, where a filter says which."""
@@ -75,6 +76,7 @@ def start_write(request: Request) -> Reply:
         request["zone"],
         properties.get("transaction_id") or uuid.uuid4().hex,
         properties.get("isolation", "serializable"),
+        _file_bytes(properties),
     )
     task = WriteTask(job)
     message = json.dumps({"type": "struct", "fields": [_MESSAGE]})
@@ -84,6 +86,15 @@ def start_write(request: Request) -> Reply:
         "clustering": [field.to_json() for field in fields if field.can_be_computed],
         "task_bytes": _TASK_BYTES,
     }
+
+
+def _file_bytes(properties: Mapping[str, str]) -> int:
+    text = properties.get("write.target_file_bytes")
+    if text is None:
+        return FILE_BYTES
+    if not text.isdigit() or int(text) < 1:
+        raise InvalidInput(f"write.target_file_bytes is a whole number from 1, not {text!r}")
+    return int(text)
 
 
 _MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
@@ -113,7 +124,8 @@ class WriteTask:
             predicate = self.job.predicate(snapshot)
             if predicate is not None:
                 tables = all_match(tables, predicate)
-            return PartitionedWriter(snapshot, pool, BUFFER_BYTES).write(tables)
+            writer = PartitionedWriter(snapshot, pool, file_bytes=self.job.file_bytes)
+            return writer.write(tables)
 
 
 def _fitting(

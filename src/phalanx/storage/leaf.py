@@ -18,7 +18,6 @@ import lance
 import lance.commit
 import pyarrow as pa
 from lance import LanceOperation
-from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.schema import LanceSchema
 
@@ -152,7 +151,12 @@ class Leaf:
         `base` is None for a leaf that has no rows: new, or out of the table and back again.
         """
         if base is None:
-            handle = self.create(schema)
+            handle = None
+            if delta.added:  # where rows were written, a leaf has been made
+                with contextlib.suppress(CorruptTable):
+                    handle = self.open(EMPTY_VERSION)
+            if handle is None:
+                handle = self.create(schema)
             if handle.version != EMPTY_VERSION:
                 delta = replace(delta, replaced=True)
         else:
@@ -288,95 +292,61 @@ class Leaf:
         where: Predicate | None,
         limit: int | None = None,
         in_order: bool = True,
-        batch_rows: int | None = None,
+        whole: bool = False,
         fragments: Sequence[int] | None = None,
         row_ids: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a version that satisfy a predicate, in batches.
 
-        With `fragments` only those are read; with `row_ids` there is a column `_rowid` as well.
-
-        With `batch_rows` the leaf is read in one go: that is for small ones, where the setting
-        up of a stream would take longer than the reading. Raises InvalidInput where Lance cannot
+        With `whole` the leaf is read in one go: that is for small ones, where the setting up of
+        a stream would take longer than the reading. With `fragments` only those are read, with
+        `row_ids` there is a column `_rowid` as well. Raises InvalidInput where Lance cannot
         evaluate the predicate.
         """
         handle = self.open(version)
-        plain = not row_ids and fragments is None
-        if batch_rows and where is None and limit is None and plain:
-            batches = self._read_files(handle, list(columns), batch_rows)
-            if batches is not None:
-                yield from batches
-                return
-        with self._evaluating(where) as filter:
+        with evaluating(self.location, where) as filter:
             scanner = handle.scanner(
                 columns=list(columns),
                 filter=filter,
                 limit=limit,
-                batch_size=batch_rows,
-                batch_size_bytes=None if batch_rows else BATCH_BYTES,
+                batch_size_bytes=BATCH_BYTES,
                 scan_in_order=in_order,
                 fragments=_chosen(handle, fragments),
                 with_row_id=row_ids,
             )
-            yield from scanner.to_table().to_batches() if batch_rows else scanner.to_batches()
+            yield from scanner.to_table().to_batches() if whole else scanner.to_batches()
 
-    def _read_files(
-        self, handle: Any, columns: list[str], batch_rows: int
-    ) -> list[pa.RecordBatch] | None:
-        """All rows of a small leaf, straight from its files: no plan is made for them.
-
-        None where that is not all there is to it: deleted rows, columns in several files, types
-        that Lance shows otherwise than it stores them.
-        """
-        wanted = {name: handle.schema.field(name).type for name in columns}
-        if not wanted or any(_is_special(type) for type in wanted.values()):
-            return None
-        files = []
-        for fragment in handle.get_fragments():
-            found = fragment.metadata
-            if len(found.files) != 1 or found.deletion_file is not None or found.overlays:
-                return None
-            files.append(f"{self.uri}/data/{found.files[0].path}")
-        batches: list[pa.RecordBatch] = []
-        for path in files:
-            reader = LanceFileReader(path, self.location.options, columns)
-            read = list(reader.read_all(batch_size=batch_rows).to_batches())
-            for batch in read:
-                if {field.name: field.type for field in batch.schema} != wanted:
-                    return None
-            batches += read
-        return batches
-
-    def count(self, version: int | None, where: Predicate | None) -> int:
-        """How many rows of a version satisfy a predicate."""
+    def count(
+        self,
+        version: int | None,
+        where: Predicate | None,
+        fragments: Sequence[int] | None = None,
+    ) -> int:
+        """How many rows of a version, or of some of its fragments, satisfy a predicate."""
         handle = self.open(version)
-        with self._evaluating(where) as filter:
-            return int(handle.count_rows(filter))
+        with evaluating(self.location, where) as filter:
+            chosen = _chosen(handle, fragments)
+            if chosen is None:
+                return int(handle.count_rows(filter))
+            return sum(int(fragment.count_rows(filter)) for fragment in chosen)
 
-    @contextlib.contextmanager
-    def _evaluating(self, where: Predicate | None) -> Iterator[str | None]:
-        """The filter of a predicate; Lance's objections to it become InvalidInput."""
-        filter = None if where is None else to_lance(where)
-        try:
-            yield filter
-        except (ValueError, OSError) as error:
-            text = self.location.reason(error)
-            if where is None or not text.startswith(("Invalid user input", "Query Execution")):
-                raise
-            reason = text.split(": ", 1)[-1]
-            raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
+
+@contextlib.contextmanager
+def evaluating(location: Location, where: Predicate | None) -> Iterator[str | None]:
+    """The filter of a predicate; Lance's objections to it become InvalidInput."""
+    filter = None if where is None else to_lance(where)
+    try:
+        yield filter
+    except (ValueError, OSError) as error:
+        text = location.reason(error)
+        if where is None or not text.startswith(("Invalid user input", "Query Execution")):
+            raise
+        reason = text.split(": ", 1)[-1]
+        raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
 
 
 def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:
     return None if fragments is None else [handle.get_fragment(id) for id in fragments]
-
-
-def _is_special(type: pa.DataType) -> bool:
-    """Whether a type, or one inside it, is stored as something else."""
-    t = pa.types
-    if isinstance(type, pa.BaseExtensionType) or t.is_dictionary(type) or t.is_map(type):
-        return True
-    return any(_is_special(type.field(i).type) for i in range(type.num_fields))
 
 
 def check_storable(schema: TableSchema) -> None:

@@ -7,7 +7,7 @@ memory (`phalanx.storage.cache`), so that a fresh process plans at once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -223,6 +223,11 @@ class Leaves:
             version_number=max(cells["version_number"] or 0, 0),
             **counts,
         )
+
+    def versions(self, indices: Array) -> Iterator[tuple[str, int | None]]:
+        """Folder and version of some leaves; as rows they would take ten times as long."""
+        chosen = self.table.select(["location", "read_version"]).take(pa.array(indices))
+        return zip(*(column.to_pylist() for column in chosen.columns), strict=True)
 
     def matching(self, row: LeafRow) -> LeafRow:
         """A leaf of other leaves, with the index that the same leaf has here (-1 for none)."""

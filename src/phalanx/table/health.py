@@ -34,7 +34,7 @@ from phalanx.storage.manifest import (
 )
 from phalanx.storage.mending import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
-from phalanx.table.maintain import LeafVersions, Retention
+from phalanx.table.maintain import LeafVersions, Retention, size_text
 from phalanx.table.mend import BEYOND_REPAIR, Plan
 from phalanx.transaction import lock
 from phalanx.transaction.snapshot import Snapshot
@@ -64,7 +64,21 @@ class CheckReport:
     def __str__(self) -> str:
         seen = f"{self.leaves} leaves, {self.snapshots} snapshots, {self.files} files"
         state = "ok" if self.ok else f"{len(self.damage)} problems"
-        return "\n".join([f"{state}: {seen}", *(str(problem) for problem in self.problems)])
+        return "\n".join([f"{state}: {seen}", *map(str, self.damage), *self._leftovers()])
+
+    def _leftovers(self) -> Iterator[str]:
+        """What does no harm, each kind in one line; `problems` has them one by one."""
+        kinds: dict[str, list[Problem]] = {}
+        for problem in self.problems:
+            if problem.harmless:
+                kinds.setdefault(problem.kind, []).append(problem)
+        for kind, found in kinds.items():
+            if len(found) == 1:
+                yield str(found[0])
+                continue
+            size = sum(problem.size for problem in found)
+            shown = f" ({size_text(size)})" if size else ""
+            yield f"{kind}: {len(found)} of them{shown}, such as {found[0].where}"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Rows that come in: from whatever holds them to batches that fit the table's schema.
 
 A column fits where no value changes: the same type, a wider one, another spelling of strings or
-lists, or integers that all lie in range. Everything else is refused by name, before any file is
-written for that batch and long before anything is visible.
+lists, or values that the other type happens to hold (integers in range, floats that are whole,
+timestamps without the digits that a coarser unit lacks). It makes no difference what the rows come
+in. Everything else is refused by name, before any file is written for that batch and long before
+anything is visible.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from phalanx.errors import InvalidInput
 
 #: How many bytes, and rows, of input are worked on at a time.
 CHUNK_BYTES = 64 * 1024 * 1024
-CHUNK_ROWS = 4_000_000
+CHUNK_ROWS = 1_000_000
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -79,9 +81,6 @@ def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
             continue
         try:
             found = pa.Array.from_pandas(column)
-            # pandas has no other way to say integers with gaps, or times of another unit.
-            if type is not None and _is_like(found.type, type):
-                found = found.cast(type)
         except _ARROW_ERRORS as error:
             raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
         columns[str(name)] = found
@@ -141,16 +140,6 @@ def _is_unchanged(value: Any, held: Any, type: pa.DataType) -> bool:
     if t.is_timestamp(type) and type.tz and getattr(value, "tzinfo", held) is None:
         value = value.replace(tzinfo=dt.UTC)  # one without a zone counts as UTC
     return bool(value == held)
-
-
-def _is_like(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values can be of both types, so that a safe cast says if these are."""
-    t = pa.types
-    if t.is_timestamp(given) and t.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    if t.is_integer(given):
-        return bool(t.is_floating(wanted) or t.is_integer(wanted))
-    return bool(t.is_floating(given) and t.is_integer(wanted))
 
 
 def _sliced(table: pa.Table, size: int) -> Iterator[pa.Table]:
@@ -258,7 +247,11 @@ def _requires_something(type: pa.DataType) -> bool:
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast changes no value (integers are checked value by value)."""
+    """Whether a cast that looks at every value tells if it changes.
+
+    It does so for integers and times. Of floats it lets digits go without a word, so that a
+    narrower type does not fit, whatever the values.
+    """
     t = pa.types
     if given == wanted or t.is_null(given):
         return True
@@ -267,9 +260,10 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if t.is_dictionary(wanted):
         return fits(given, wanted.value_type)
     if t.is_integer(given):
-        return bool(t.is_integer(wanted))
+        return bool(t.is_integer(wanted) or t.is_floating(wanted))
     if t.is_floating(given):
-        return bool(t.is_floating(wanted)) and given.bit_width <= wanted.bit_width
+        wider = bool(t.is_floating(wanted)) and given.bit_width <= wanted.bit_width
+        return wider or bool(t.is_integer(wanted))
     if t.is_decimal(given):
         return (
             bool(t.is_decimal(wanted))
@@ -281,8 +275,7 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     if _is_bytes(given):
         return _is_bytes(wanted)
     if t.is_timestamp(given):
-        zones = bool(t.is_timestamp(wanted)) and (given.tz is None) == (wanted.tz is None)
-        return zones and _UNITS.index(given.unit) <= _UNITS.index(wanted.unit)
+        return bool(t.is_timestamp(wanted)) and (given.tz is None) == (wanted.tz is None)
     if _is_list(given):
         return _is_list(wanted) and fits(given.value_type, wanted.value_type)
     if t.is_struct(given):
@@ -298,9 +291,6 @@ def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
             and fits(given.item_type, wanted.item_type)
         )
     return False
-
-
-_UNITS = ["s", "ms", "us", "ns"]
 
 
 def _is_text(type: pa.DataType) -> bool:

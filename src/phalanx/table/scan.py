@@ -6,26 +6,44 @@ import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.parser import parse
 from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
-from phalanx.storage.leaf import Leaf
-from phalanx.storage.leaves import LeafRow
-from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.storage import bundle
+from phalanx.storage.bundle import Member
+from phalanx.storage.leaf import BATCH_BYTES, Leaf
+from phalanx.storage.leaves import Leaves
+from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
-#: Leaves read at a time, and batches that may wait between a reader and whoever asks for them.
+#: Leaves, or bundles of small ones, that are read at a time.
 READERS = 8
+#: What may wait between a reader and whoever asks for it: batches, small ones put together.
 WAITING_BATCHES = 2
-#: A leaf up to this size is read in one go.
+HANDED_OVER_BYTES = BATCH_BYTES
+#: A leaf up to this size is small, and read together with others.
 _SMALL_ROWS = 131_072
 _SMALL_BYTES = 4 * 1024 * 1024
+#: So many leaves are not worth a thread of their own each.
+_FEW = 4
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one thread reads: a leaf, or small leaves that have the same filter left."""
+
+    members: tuple[Member, ...]
+    where: Predicate | None
+    small: bool
 
 
 class Scan:
@@ -71,19 +89,20 @@ class Scan:
         certain = plan.indices[plan.certain[plan.indices]]
         known = leaves.row_counts[certain] >= 0
         total = int(leaves.row_counts[certain[known]].sum())
-        doubtful = set(certain[~known].tolist()) | set(
-            plan.indices[~plan.certain[plan.indices]].tolist()
-        )
         if self._limit is not None and total >= self._limit:
             return self._limit
-        if doubtful:
-            chosen = [self._plan._leaf(index) for index in sorted(doubtful)]
+        doubtful = np.setdiff1d(plan.indices, certain[known])
+        if len(doubtful):
             with _pool() as pool:
-                total += sum(pool.map(self._count_leaf, chosen))
+                total += sum(pool.map(self._count, self._jobs(doubtful)))
         return total if self._limit is None else min(total, self._limit)
 
-    def _count_leaf(self, leaf: PlannedLeaf) -> int:
-        return Leaf(self._snapshot.location, leaf.row.location).count(leaf.version, leaf.where)
+    def _count(self, job: _Job) -> int:
+        location = self._snapshot.location
+        if job.small:
+            return bundle.count(location, job.members, job.where)
+        (member,) = job.members
+        return Leaf(location, member.folder).count(member.version, job.where)
 
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
@@ -106,9 +125,9 @@ class Scan:
         In order of the partition values, and within a leaf as written; `ordered=False` yields
         batches as they come.
         """
-        leaves = self._plan.leaves
         left = self._limit
-        stream = _ordered(self, leaves) if ordered else _unordered(self, leaves)
+        jobs = self._jobs(self._plan.indices)
+        stream = _ordered(self, jobs) if ordered else _unordered(self, jobs)
         with contextlib.closing(stream):
             for batch in stream:
                 if left is not None:
@@ -119,12 +138,46 @@ class Scan:
                 if left == 0:
                     return
 
-    def _read(self, leaf: PlannedLeaf, in_order: bool) -> Iterator[pa.RecordBatch]:
-        """The rows of one leaf, with the table's types."""
-        names = self.schema.names
-        found = Leaf(self._snapshot.location, leaf.row.location).scan(
-            leaf.version, names, leaf.where, self._limit, in_order, whole_leaf(leaf.row)
-        )
+    def _jobs(self, indices: Any) -> Iterator[_Job]:
+        """The work of reading some leaves, in their order."""
+        # Enough jobs for all threads, and no leaf more than a limit asks for.
+        largest = min(bundle.LARGEST, max(_FEW, len(indices) // READERS))
+        together: list[Member] = []
+        rows, filter = 0, None
+        for member, where, count in self._members(indices):
+            full = len(together) >= largest or (self._limit is not None and rows >= self._limit)
+            if together and (count is None or where is not filter or full):
+                yield _Job(tuple(together), filter, True)
+                together, rows = [], 0
+            if count is None:
+                yield _Job((member,), where, False)
+                continue
+            together.append(member)
+            filter, rows = where, rows + count
+        if together:
+            yield _Job(tuple(together), filter, True)
+
+    def _members(self, indices: Any) -> Iterator[tuple[Member, Predicate | None, int | None]]:
+        """Leaves with the filter that is left for each, and how many rows a small one has."""
+        leaves = self._snapshot.leaves
+        for start in range(0, len(indices), 1024):
+            chosen = indices[start : start + 1024]
+            rows = leaves.row_counts[chosen]
+            counts = np.where(are_small(leaves, chosen), rows, -1).tolist()
+            found = zip(chosen.tolist(), leaves.versions(chosen), counts, strict=True)
+            for index, (folder, version), count in found:
+                where = self._plan.residual(index)
+                yield Member(folder, version), where, None if count < 0 else count
+
+    def _read(self, job: _Job, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of a job's leaves, with the table's types."""
+        names, location = self.schema.names, self._snapshot.location
+        if job.small:
+            found = bundle.scan(location, job.members, names, job.where, self._limit, in_order)
+        else:
+            (member,) = job.members
+            leaf = Leaf(location, member.folder)
+            found = leaf.scan(member.version, names, job.where, self._limit, in_order)
         for batch in found:
             yield _as(batch, self.schema)
 
@@ -132,12 +185,10 @@ class Scan:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def whole_leaf(row: LeafRow) -> int | None:
-    """The number of rows of a leaf that is small enough to be read in one go, else None."""
-    rows, size = row.row_count, row.byte_count
-    if not rows or size is None or rows > _SMALL_ROWS or size > _SMALL_BYTES:
-        return None
-    return rows
+def are_small(leaves: Leaves, indices: Any) -> Any:
+    """Which leaves are small enough to be read together with others."""
+    rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
+    return (rows > 0) & (rows <= _SMALL_ROWS) & (sizes >= 0) & (sizes <= _SMALL_BYTES)
 
 
 def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
@@ -176,10 +227,14 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _pool() -> Any:
-    from concurrent.futures import ThreadPoolExecutor
-
-    return ThreadPoolExecutor(READERS)
+@contextlib.contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads that read. At the end those under way are waited for, and the others never start."""
+    pool = ThreadPoolExecutor(READERS)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class _Channel:
@@ -206,20 +261,24 @@ class _Channel:
         self._closed.set()
 
 
-#: What a reading thread hands over: batches, and whether they are the leaf's last. Or an error.
+#: What a reading thread hands over: batches, and whether they are a job's last. Or an error.
 _Item = tuple[list[pa.RecordBatch], bool] | BaseException
 
 
-def _feed(scan: Scan, leaf: PlannedLeaf, channel: _Channel, in_order: bool) -> None:
-    """Read one leaf into a channel; an error travels the same way as a batch."""
+def _feed(scan: Scan, job: _Job, channel: _Channel, in_order: bool) -> None:
+    """Read the leaves of a job into a channel; an error travels the same way as a batch."""
     try:
-        if whole_leaf(leaf.row):
-            channel.put((list(scan._read(leaf, in_order)), True))
-            return
-        for batch in scan._read(leaf, in_order):
-            if not channel.put(([batch], False)):
-                return
-        channel.put(([], True))
+        with contextlib.closing(scan._read(job, in_order)) as batches:
+            ready: list[pa.RecordBatch] = []
+            size = 0
+            for batch in batches:
+                ready.append(batch)
+                size += batch.nbytes
+                if size >= HANDED_OVER_BYTES:
+                    if not channel.put((ready, False)):
+                        return
+                    ready, size = [], 0
+        channel.put((ready, True))
     except BaseException as error:
         channel.put(error)
 
@@ -231,17 +290,17 @@ def _take(channel: _Channel) -> tuple[list[pa.RecordBatch], bool]:
     return item
 
 
-def _ordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBatch, None, None]:
-    """Leaf after leaf; the next ones are being read meanwhile."""
+def _ordered(scan: Scan, jobs: Iterable[_Job]) -> Generator[pa.RecordBatch, None, None]:
+    """Job after job; the next ones are being read meanwhile."""
     with _pool() as pool:
         running: deque[_Channel] = deque()
-        upcoming = iter(leaves)
+        upcoming = iter(jobs)
 
         def start() -> None:
-            leaf = next(upcoming, None)
-            if leaf is not None:
+            job = next(upcoming, None)
+            if job is not None:
                 running.append(_Channel(WAITING_BATCHES))
-                pool.submit(_feed, scan, leaf, running[-1], True)
+                pool.submit(_feed, scan, job, running[-1], True)
 
         try:
             for _ in range(READERS + 4):
@@ -258,18 +317,18 @@ def _ordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBa
                 channel.close()
 
 
-def _unordered(scan: Scan, leaves: Sequence[PlannedLeaf]) -> Generator[pa.RecordBatch, None, None]:
+def _unordered(scan: Scan, jobs: Iterable[_Job]) -> Generator[pa.RecordBatch, None, None]:
     """Batches as they come."""
     with _pool() as pool:
         channel = _Channel(READERS * WAITING_BATCHES)
-        upcoming = iter(leaves)
+        upcoming = iter(jobs)
         running = 0
 
         def start() -> int:
-            leaf = next(upcoming, None)
-            if leaf is None:
+            job = next(upcoming, None)
+            if job is None:
                 return 0
-            pool.submit(_feed, scan, leaf, channel, False)
+            pool.submit(_feed, scan, job, channel, False)
             return 1
 
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 
@@ -22,7 +23,6 @@ except ImportError:  # a system without flock
 LOCK_FILE = ".phalanx.lock"
 #: A holder may be stuck: after this long one goes on without the lock.
 _PATIENCE_SECONDS = 5.0
-_POLL_SECONDS = 0.001
 
 
 @contextlib.contextmanager
@@ -36,21 +36,54 @@ def held(location: Location) -> Iterator[bool]:
     except OSError:  # a read-only folder: the swap itself will say so
         yield False
         return
+    lock = _Lock(handle)
     try:
-        yield _acquire(handle)
+        yield lock.acquire(_PATIENCE_SECONDS)
     finally:
-        os.close(handle)
+        lock.release()
 
 
-def _acquire(handle: int) -> bool:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < deadline:
+class _Lock:
+    """The lock on an open file. Whoever waits for it sleeps: asking again and again would take
+    the time of those who work, and give the lock to the lucky instead of the next in line."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle, self._mutex = handle, threading.Lock()
+        self._over = threading.Event()
+        self._waiting = self._got = self._given_up = False
+
+    def acquire(self, patience: float) -> bool:
+        """Wait for the lock, but not for ever: whether it was had."""
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            time.sleep(_POLL_SECONDS)
-    return False
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._waiting = True
+            # The call cannot be told how long to wait, so a thread makes it.
+            threading.Thread(target=self._wait, name="phalanx-lock", daemon=True).start()
+            self._over.wait(patience)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            self._got = True
+        return self._got
+
+    def _wait(self) -> None:
+        got = False
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            got = True
+        with self._mutex:
+            self._got, self._waiting = got, False
+            if self._given_up:
+                os.close(self._handle)
+        self._over.set()
+
+    def release(self) -> None:
+        """Let go of the lock, or of the wish to have it."""
+        with self._mutex:
+            self._given_up = True
+            if not self._waiting:
+                os.close(self._handle)
 
 
 def back_off(attempt: int) -> None:

@@ -1,0 +1,235 @@
+"""Bundles: many small leaves read as one dataset.
+
+Setting up the reading of a leaf of 10,000 rows takes Lance longer than reading it. So leaves
+that are small are put together: a bundle is a manifest, made in memory, whose fragments are the
+data files of many leaves. It says where files are and nothing else; no file is written for it,
+and the leaves know nothing of it. Only versions that never change are bundled, so a bundle that
+was made once is good for ever, and the process keeps those it has used last.
+
+A leaf with deleted rows, with a schema of its own, or with columns in several files is read by
+itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import lance
+import pyarrow as pa
+from lance import DatasetBasePath, LanceOperation
+from lance.fragment import DataFile, FragmentMetadata
+
+from phalanx.model.predicates import Predicate
+from phalanx.storage.files import DETACHED
+from phalanx.storage.leaf import Leaf, evaluating
+from phalanx.storage.location import Location, leaf_session
+
+log = logging.getLogger("phalanx")
+
+#: How many leaves make a bundle at most: several are read at a time.
+LARGEST = 32
+#: How many rows a batch has at most. Counting its bytes, too, takes a tenth more time.
+_BATCH_ROWS = 16_384
+#: Files of a bundle that are read ahead: it bounds the memory that reading takes.
+_FILES_AHEAD = 4
+#: How many bytes of bundles a process remembers: some 160 for each leaf.
+_REMEMBERED_BYTES = 32 * 1024 * 1024
+
+
+class Member(NamedTuple):
+    """A leaf's folder and the version to read; None for the newest on main."""
+
+    folder: str
+    version: int | None
+
+
+class _Part(NamedTuple):
+    """Some of the members in a row: one dataset, or leaves to be read one by one."""
+
+    members: tuple[Member, ...]
+    uri: str = ""
+    manifest: bytes | None = None
+
+    def open(self, location: Location) -> Any:
+        return lance.LanceDataset(
+            self.uri,
+            version=1,
+            serialized_manifest=self.manifest,
+            storage_options=location.options,
+            session=leaf_session(),
+        )
+
+
+def scan(
+    location: Location,
+    members: Sequence[Member],
+    columns: Sequence[str],
+    where: Predicate | None,
+    limit: int | None = None,
+    in_order: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of small leaves that satisfy a predicate, leaf after leaf.
+
+    Raises InvalidInput where Lance cannot evaluate the predicate.
+    """
+    for part in _parts(location, members):
+        if part.manifest is None:
+            for folder, version in part.members:
+                leaf = Leaf(location, folder)
+                yield from leaf.scan(version, columns, where, limit, in_order, whole=True)
+            continue
+        with evaluating(location, where) as filter:
+            scanner = part.open(location).scanner(
+                columns=list(columns),
+                filter=filter,
+                limit=limit,
+                batch_size=_BATCH_ROWS,
+                fragment_readahead=_FILES_AHEAD,
+                scan_in_order=in_order,
+            )
+            yield from scanner.to_batches()
+
+
+def count(location: Location, members: Sequence[Member], where: Predicate | None) -> int:
+    """How many rows of small leaves satisfy a predicate."""
+    total = 0
+    for part in _parts(location, members):
+        if part.manifest is None:
+            total += sum(Leaf(location, m.folder).count(m.version, where) for m in part.members)
+            continue
+        with evaluating(location, where) as filter:
+            total += int(part.open(location).count_rows(filter))
+    return total
+
+
+class _Remembered:
+    """What members were made into, of those used last."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._held, self._lock = size, 0, threading.Lock()
+        self._found: dict[str, tuple[_Part, ...]] = {}
+
+    def get(self, key: str) -> tuple[_Part, ...] | None:
+        with self._lock:
+            found = self._found.pop(key, None)
+            if found is not None:
+                self._found[key] = found
+            return found
+
+    def put(self, key: str, parts: tuple[_Part, ...]) -> None:
+        with self._lock:
+            self._held += _bytes(parts) - _bytes(self._found.pop(key, ()))
+            self._found[key] = parts
+            while self._held > self._size and len(self._found) > 1:
+                self._held -= _bytes(self._found.pop(next(iter(self._found))))
+
+
+def _bytes(parts: tuple[_Part, ...]) -> int:
+    return sum(200 * len(part.members) + len(part.manifest or b"") for part in parts)
+
+
+_remembered = _Remembered(_REMEMBERED_BYTES)
+
+
+def _parts(location: Location, members: Sequence[Member]) -> tuple[_Part, ...]:
+    """The members in bundles as far as that is possible, in the same order."""
+    if len(members) < 2 or any(version is None or version < DETACHED for _, version in members):
+        # On main a version can come again: after a leaf was dropped, vacuumed and made anew.
+        return (_Part(tuple(members)),)
+    identity = json.dumps([location.uri, *members])
+    key = hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
+    parts = _remembered.get(key)
+    if parts is None:
+        parts = tuple(_made(location, members, key))
+        _remembered.put(key, parts)
+    return parts
+
+
+def _made(location: Location, members: Sequence[Member], key: str) -> Iterator[_Part]:
+    run: list[tuple[Member, list[FragmentMetadata]]] = []
+    schema = None
+    for number, member in enumerate(members):
+        handle = Leaf(location, member.folder).open(member.version)
+        fragments = _plain_fragments(handle)
+        if run and (fragments is None or handle.lance_schema != schema):
+            yield _bundled(location, run, schema, f"{key}-{number}")
+            run = []
+        if fragments is None:
+            yield _Part((member,))
+            continue
+        run.append((member, fragments))
+        schema = handle.lance_schema
+    if run:
+        yield _bundled(location, run, schema, f"{key}-{len(members)}")
+
+
+def _plain_fragments(handle: Any) -> list[FragmentMetadata] | None:
+    """The fragments of a leaf, if each of them is one file and all that is in it."""
+    if any(_is_kept_outside(column) for column in handle.schema):
+        return None
+    found = [fragment.metadata for fragment in handle.get_fragments()]
+    for fragment in found:
+        if len(fragment.files) != 1 or fragment.deletion_file is not None or fragment.overlays:
+            return None
+        if fragment.files[0].base_id is not None:
+            return None
+    return found
+
+
+def _is_kept_outside(column: pa.Field) -> bool:
+    """Whether a column, or one inside it, may have values that are not in the data file."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return True
+    if any(b"blob" in key for key in column.metadata or ()):
+        return True
+    return any(_is_kept_outside(column.type.field(i)) for i in range(column.type.num_fields))
+
+
+def _bundled(
+    location: Location,
+    run: Sequence[tuple[Member, list[FragmentMetadata]]],
+    schema: Any,
+    name: str,
+) -> _Part:
+    """One dataset of some leaves, each of which is a base that files are found under."""
+    members = tuple(member for member, _ in run)
+    alone = _Part(members)
+    if len(run) < 2:
+        return alone
+    bases, fragments = [], []
+    for number, (member, found) in enumerate(run, 1):
+        root = Leaf(location, member.folder).uri
+        bases.append(DatasetBasePath(root, is_dataset_root=True, id=number))
+        fragments += [_moved(fragment, number) for fragment in found]
+    uri = f"memory://phalanx/{name}"
+    try:
+        made = lance.LanceDataset.commit(
+            uri,
+            LanceOperation.Overwrite(schema, fragments, bases),
+            storage_options=location.options,
+        )
+        return _Part(members, uri, made._ds.serialized_manifest())
+    except (OSError, ValueError) as error:
+        # Files of different format versions, for example.
+        log.debug("%d leaves of %s are read one by one: %s", len(run), location.uri, error)
+        return alone
+
+
+def _moved(fragment: FragmentMetadata, base: int) -> FragmentMetadata:
+    """A fragment whose file is found under a base."""
+    file = fragment.files[0]
+    there = DataFile(
+        str(file.path),
+        file.fields,
+        file.column_indices,
+        file.file_major_version,
+        file.file_minor_version,
+        file.file_size_bytes,
+        base,
+    )
+    return FragmentMetadata(0, [there], fragment.physical_rows)
