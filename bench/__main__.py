@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "bridge",
     "spark_scan",
     "spark_prune",
     "spark_write",

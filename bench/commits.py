@@ -6,6 +6,7 @@ import datetime as dt
 import multiprocessing
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +22,25 @@ from bench.planning import table_of
 COMMITS = 500
 WRITERS = 8
 EACH = 25
+IN_A_STORE = 3
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
+
+
+#: An object store on this machine, with a bucket `lake`; it prints where it is.
+STORE = """
+import logging, time, boto3
+from moto.server import ThreadedMotoServer
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+endpoint = "http://{}:{}".format(*server.get_host_and_port())
+keys = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench"}
+boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys).create_bucket(
+    Bucket="lake"
+)
+print(endpoint, flush=True)
+time.sleep(86400)
+"""
 
 
 def percentile(values: list[float], part: float) -> float:
@@ -60,24 +79,38 @@ def look(folder: Path) -> None:
     assert phalanx.open(folder).scan(where=where).plan().selected == 1
 
 
-def write(folder: str, worker: int, hot: bool, gate: Any, results: Any) -> None:
-    table = phalanx.open(folder)
+def write(
+    uri: str,
+    worker: int,
+    hot: bool,
+    gate: Any,
+    results: Any,
+    each: int,
+    options: dict[str, str] | None,
+) -> None:
+    table = phalanx.open(uri, storage_options=options)
     gate.wait()
     times = []
-    for number in range(EACH):
+    for number in range(each):
         key = "hot" if hot else f"p{worker}"
-        rows = [{"id": worker * EACH + number, "k": key}]
+        rows = [{"id": worker * each + number, "k": key}]
         times.append(seconds(lambda rows=rows: table.append(rows)))
     results.put(times)
 
 
-def together(folder: Path, workers: int, hot: bool) -> tuple[float, float, float]:
+def together(
+    uri: Path | str,
+    workers: int,
+    hot: bool,
+    each: int = EACH,
+    options: dict[str, str] | None = None,
+) -> tuple[float, float, float]:
     """Commits a second, the slowest commit, and the slowest writer against the mean."""
-    phalanx.create(folder, SCHEMA, partition_by=["k"])
+    phalanx.create(uri, SCHEMA, partition_by=["k"], storage_options=options)
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(workers + 1), context.Queue()
     processes = [
-        context.Process(target=write, args=(str(folder), n, hot, gate, results))
+        context.Process(target=write, args=(str(uri), n, hot, gate, results, each, options))
         for n in range(workers)
     ]
     for process in processes:
@@ -88,10 +121,10 @@ def together(folder: Path, workers: int, hot: bool) -> tuple[float, float, float
     took = time.perf_counter() - start
     for process in processes:
         process.join()
-    assert phalanx.open(folder).count() == workers * EACH
+    assert phalanx.open(uri, storage_options=options).count() == workers * each
     totals = [sum(times) for times in found]
     worst = max(totals) / statistics.mean(totals)
-    return workers * EACH / took, max(map(max, found)), worst
+    return workers * each / took, max(map(max, found)), worst
 
 
 def many_writers(root: Path) -> list[Figure]:
@@ -110,6 +143,41 @@ def many_writers(root: Path) -> list[Figure]:
     return figures
 
 
+def in_a_store() -> list[Figure]:
+    """The same in an object store, where no lock keeps writers in line: figures to look at.
+
+    The store is a simulation on this machine, in one process with a lock of its own.
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-c", STORE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert server.stdout is not None
+        options = {
+            "access_key_id": "bench",
+            "secret_access_key": "bench",
+            "region": "us-east-1",
+            "endpoint": server.stdout.readline().strip(),
+            "allow_http": "true",
+        }
+        figures = []
+        for hot in (False, True):
+            kind = "one hot partition" if hot else "different partitions"
+            alone, _, _ = together(f"s3://lake/alone-{hot}", 1, hot, IN_A_STORE, options)
+            uri = f"s3://lake/together-{hot}"
+            rate, slowest, worst = together(uri, WRITERS, hot, IN_A_STORE, options)
+            figures += [
+                Figure(f"s3 (moto): 1 writer, {kind}", alone, "/s"),
+                Figure(f"s3 (moto): {WRITERS} writers, {kind}", rate, "/s"),
+                Figure("s3 (moto): slowest commit", slowest, "s"),
+                Figure("s3 (moto): slowest writer / mean", worst, "x"),
+            ]
+    finally:
+        server.terminate()
+        server.wait()
+    return figures
+
+
 def mass_delete(folder: Path) -> list[Figure]:
     """1,000 whole partitions leave the table in one transaction."""
     table = table_of(folder, 100_000)
@@ -119,12 +187,21 @@ def mass_delete(folder: Path) -> list[Figure]:
 
 def main() -> int:
     root = Path(tempfile.mkdtemp())
+    works = [
+        lambda: small_commits(root / "commits"),
+        lambda: many_writers(root),
+        lambda: mass_delete(root / "mass"),
+        in_a_store,
+    ]
+    good = True
     try:
-        figures = small_commits(root / "commits") + many_writers(root) + mass_delete(root / "mass")
+        for work in works:
+            figures = work()
+            print(*figures, sep="\n", flush=True)
+            good &= all(figure.ok for figure in figures)
     finally:
         shutil.rmtree(root)
-    print(*figures, sep="\n")
-    return int(not all(figure.ok for figure in figures))
+    return int(not good)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.connector.expressions.{Cast, Expression, Expressions, Extract, GeneralScalarExpression, Literal, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions.aggregate.{AggregateFunc, Count, CountStar, Max, Min}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -63,6 +64,15 @@ object Json {
     case other => node(Map("call" -> "?", "args" -> Seq.empty, "text" -> other.describe()))
   }
 
+  /** An aggregate function; what is unknown gets a name that Python refuses. */
+  def aggregate(found: AggregateFunc): JsonNode = found match {
+    case _: CountStar => node(Map("name" -> "COUNT_STAR"))
+    case count: Count => node(Map("name" -> (if (count.isDistinct) "?" else "COUNT"), "of" -> expression(count.column)))
+    case min: Min => node(Map("name" -> "MIN", "of" -> expression(min.column)))
+    case max: Max => node(Map("name" -> "MAX", "of" -> expression(max.column)))
+    case other => node(Map("name" -> "?", "text" -> other.describe()))
+  }
+
   /** A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text. */
   def value(found: Any, kind: DataType): JsonNode = (found, kind) match {
     case (null, _) => make.nullNode()
@@ -79,7 +89,8 @@ object Json {
     case ByteType => tree.asInt().toByte
     case ShortType => tree.asInt().toShort
     case IntegerType | DateType => tree.asInt()
-    case LongType | TimestampType | TimestampNTZType => tree.asLong()
+    case LongType | TimestampType | TimestampNTZType | _: TimeType | _: DayTimeIntervalType =>
+      tree.asLong()
     case FloatType => java.lang.Float.parseFloat(tree.asText())
     case DoubleType => java.lang.Double.parseDouble(tree.asText())
     case BinaryType => bytes(tree)

@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.analysis.{NamespaceAlreadyExistsException, 
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableChange._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
+import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -19,7 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Tables that have been created or replaced with rows appear together with them, in one snapshot.
  */
 class PhalanxCatalog extends TableCatalog with StagingTableCatalog with SupportsNamespaces
-    with FunctionCatalog {
+    with FunctionCatalog with ProcedureCatalog {
 
   private var catalog: String = _
   private var settings: JsonNode = _
@@ -56,8 +57,14 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
 
   override def loadTable(ident: Identifier, micros: Long): Table = load(ident, "time" -> micros)
 
+  /** A path that is written to may have no table yet. */
   override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table =
-    load(ident, "for_writing" -> true)
+    ident match {
+      case _: PhalanxPath if !tableExists(ident) =>
+        new PhalanxUnborn(catalog +: parts(ident), (info, options) =>
+          stage(ident, "create", info, "partition_by" -> Option(options.get("partition_by"))))
+      case _ => load(ident)
+    }
 
   override def tableExists(ident: Identifier): Boolean =
     call("table_exists", "ident" -> parts(ident)).get("exists").asBoolean()
@@ -77,6 +84,16 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     loadTable(ident)
   }
 
+  override def createTableLike(ident: Identifier, info: TableInfo, source: Table): Table = {
+    val copied: Map[String, String] = source match {
+      case table: PhalanxTable => table.properties().asScala.toMap - TableCatalog.PROP_LOCATION
+      case _ => Map.empty
+    }
+    stage(ident, "create", info, "properties" -> (copied ++ info.properties().asScala.toMap))
+      .commitStagedChanges()
+    loadTable(ident)
+  }
+
   override def stageCreate(ident: Identifier, info: TableInfo): StagedTable =
     stage(ident, "create", info)
 
@@ -86,13 +103,15 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   override def stageCreateOrReplace(ident: Identifier, info: TableInfo): StagedTable =
     stage(ident, "create_or_replace", info)
 
-  private def stage(ident: Identifier, mode: String, info: TableInfo): PhalanxStagedTable = {
-    val found = call("stage_table",
+  private def stage(ident: Identifier, mode: String, info: TableInfo,
+      more: (String, Any)*): PhalanxStagedTable = {
+    val arguments = Seq(
       "ident" -> parts(ident),
       "mode" -> mode,
       "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
+    val found = call("stage_table", arguments ++ more: _*)
     if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
     if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     if (found.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
@@ -171,6 +190,24 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
     if (found.has("not_empty")) throw new NonEmptyNamespaceException(catalog +: namespace)
     true
+  }
+
+  // Procedures
+
+  private lazy val procedures: Map[String, JsonNode] =
+    Json.each(call("list_procedures").get("procedures")).map(p => p.get("name").asText() -> p).toMap
+
+  override def listProcedures(namespace: Array[String]): Array[Identifier] =
+    if (namespace.sameElements(Array("system"))) procedures.keys.toArray.sorted.map(Identifier.of(namespace, _))
+    else Array.empty
+
+  override def loadProcedure(ident: Identifier): UnboundProcedure = {
+    val found = procedures.get(ident.name())
+    if (found.isEmpty || !ident.namespace().sameElements(Array("system"))) {
+      val known = procedures.keys.toSeq.sorted.mkString(", ")
+      throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
+    }
+    new PhalanxProcedure(found.get, settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

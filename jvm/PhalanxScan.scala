@@ -10,6 +10,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.expressions.{Expression, Expressions, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
 import org.apache.spark.sql.connector.expressions.filter.{PartitionPredicate, Predicate}
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read._
@@ -20,12 +21,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Collects what Spark pushes down, and asks Python what can be done with it. */
 class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap) extends ScanBuilder
-    with SupportsPushDownV2Filters with SupportsPushDownRequiredColumns with SupportsPushDownLimit {
+    with SupportsPushDownV2Filters with SupportsPushDownRequiredColumns with SupportsPushDownLimit
+    with SupportsPushDownAggregates {
 
   private var required: StructType = table.schema()
   private var pushed: Seq[Predicate] = Seq.empty
   private var byKey: Seq[PartitionPredicate] = Seq.empty
   private var limit: Option[Int] = None
+  private var answers: Map[String, JsonNode] = Map.empty
+  private var answer: Option[JsonNode] = None
 
   override def supportsIterativePushdown(): Boolean = table.found.get("one_spec").asBoolean()
 
@@ -46,7 +50,42 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
 
   override def pushLimit(rows: Int): Boolean = { limit = Some(rows); true }
 
-  override def build(): Scan = new PhalanxScan(table, required, pushed, byKey, limit, options)
+  override def supportCompletePushDown(aggregation: Aggregation): Boolean =
+    asked(aggregation).has("rows")
+
+  override def pushAggregation(aggregation: Aggregation): Boolean = {
+    answer = Some(asked(aggregation)).filter(_.has("rows"))
+    answer.isDefined
+  }
+
+  /** What Python says to an aggregation: its rows, where the manifest knows them. Asked once. */
+  private def asked(aggregation: Aggregation): JsonNode = {
+    val functions = aggregation.aggregateExpressions().toSeq.map(Json.aggregate)
+    val groups = aggregation.groupByExpressions().toSeq.map(Json.expression)
+    val key = Json.node(Seq(functions, groups)).toString
+    val found = answers.getOrElse(key,
+      if (byKey.nonEmpty) Json.node(Map.empty)
+      else Bridge.call("aggregate", "table" -> table.handle, "functions" -> functions,
+        "filters" -> pushed.map(Json.expression), "groups" -> groups))
+    answers += key -> found
+    found
+  }
+
+  override def build(): Scan = answer match {
+    case Some(found) => new PhalanxAnswer(table, found)
+    case None => new PhalanxScan(table, required, pushed, byKey, limit, options)
+  }
+}
+
+/** Rows that Python knew at once: no leaf is opened for them. */
+class PhalanxAnswer(text: String, struct: StructType, found: JsonNode) extends LocalScan {
+  def this(table: PhalanxTable, found: JsonNode) = this(
+    s"phalanx ${table.name()} ${found.get("summary").asText()}", Json.struct(found.get("schema")), found)
+
+  override def readSchema(): StructType = struct
+  override def rows(): Array[InternalRow] =
+    Json.each(found.get("rows")).map(Json.row(_, struct.map(_.dataType))).toArray
+  override def description(): String = text
 }
 
 /** A task: a pickled Python callable that reads some leaves, or parts of one. */

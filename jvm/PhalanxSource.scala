@@ -9,13 +9,18 @@ import org.apache.spark.sql.sources.DataSourceRegister
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
+/** A table by its path, as readers and writers name it. */
+case class PhalanxPath(name: String) extends Identifier {
+  override def namespace(): Array[String] = Array.empty
+}
+
 /** `format("phalanx")` with a path: the same tables, without the name of a catalog. */
 class PhalanxSource extends SupportsCatalogOptions with DataSourceRegister {
 
   override def shortName(): String = "phalanx"
 
   override def extractIdentifier(options: CaseInsensitiveStringMap): Identifier =
-    Option(options.get("path")).map(path => Identifier.of(Array.empty, path)).getOrElse {
+    Option(options.get("path")).map(path => PhalanxPath(path): Identifier).getOrElse {
       throw Bridge.refusal("a path is needed: load(\"/data/events\") or save(\"/data/events\")")
     }
 

@@ -11,7 +11,7 @@ import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
 import org.apache.spark.sql.connector.read.ScanBuilder
-import org.apache.spark.sql.connector.write.{LogicalWriteInfo, WriteBuilder}
+import org.apache.spark.sql.connector.write.{LogicalWriteInfo, RowLevelOperationBuilder, RowLevelOperationInfo, WriteBuilder}
 import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -21,7 +21,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * `handle` is Python's own: it goes back to it with every call.
  */
 class PhalanxTable(val names: Seq[String], val found: JsonNode) extends Table with SupportsRead
-    with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2 {
+    with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
+    with SupportsRowLevelOperations {
 
   val handle: JsonNode = found.get("handle")
   private val struct: StructType = Json.struct(found.get("schema"))
@@ -54,6 +55,9 @@ class PhalanxTable(val names: Seq[String], val found: JsonNode) extends Table wi
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
     new PhalanxWriteBuilder(this, info)
 
+  override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
+    () => new PhalanxRowChange(this, info)
+
   override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
     Bridge.call("can_delete", "table" -> handle,
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
@@ -68,8 +72,14 @@ class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTab
 
   private var written: Option[Seq[(String, Any)]] = None
 
+  /** Whether nobody but the write commits the table. */
+  var atOnce = false
+
   /** What a write wants to commit: kept until the table itself is committed. */
-  def hold(commit: Seq[(String, Any)]): Unit = written = Some(commit)
+  def hold(commit: Seq[(String, Any)]): Unit = {
+    written = Some(commit)
+    if (atOnce) commitStagedChanges()
+  }
 
   override def commitStagedChanges(): Unit =
     Bridge.call("commit_staged", Seq("table" -> handle) ++ written.getOrElse(Seq.empty): _*)
@@ -79,7 +89,25 @@ class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTab
   override def reportDriverMetrics(): Array[CustomTaskMetric] = Array.empty
 }
 
+/** A path without a table: the first write makes one, with the columns of its rows. */
+class PhalanxUnborn(names: Seq[String],
+    make: (TableInfo, CaseInsensitiveStringMap) => PhalanxStagedTable) extends Table with SupportsWrite {
+
+  override def name(): String = names.mkString(".")
+  override def columns(): Array[Column] = Array.empty
+  override def capabilities(): util.Set[TableCapability] = util.Set.of(
+    TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA)
+
+  override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
+    val columns = CatalogV2Util.structTypeToV2Columns(info.schema().asNullable)
+    val staged = make(new TableInfo.Builder().withColumns(columns).build(), info.options())
+    staged.atOnce = true
+    new PhalanxWriteBuilder(staged, info)
+  }
+}
+
 private case class PhalanxMetadataColumn(name: String, dataType: DataType, text: String)
     extends MetadataColumn {
   override def comment(): String = text
+  override def isNullable: Boolean = false
 }

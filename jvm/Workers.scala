@@ -39,6 +39,16 @@ class Workers extends Serializable {
       PythonSQLMetrics.pythonOtherMetricsDesc.keys).map(_ -> new SQLMetric("sum", -1)).toMap
 }
 
+/**
+ * A column of a batch that stays the runner's. Spark closes what it has consumed, and a struct that
+ * is closed forgets its fields, so the next batch could not be loaded into it.
+ */
+private class LentVector(parent: ArrowColumnVector, at: Int)
+    extends ArrowColumnVector(parent.getChild(at).asInstanceOf[ArrowColumnVector].getValueVector) {
+  override def close(): Unit = ()
+  override def closeIfFreeable(): Unit = ()
+}
+
 /** Reads the batches of a task, as they come from Python and without a copy. */
 class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends PartitionReaderFactory {
   private val workers = new Workers
@@ -63,7 +73,7 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
         val batch = batches.next()
         val parent = batch.column(0).asInstanceOf[ArrowColumnVector]
         val columns: Array[ColumnVector] =
-          if (withoutColumns) Array.empty else schema.indices.map(at => parent.getChild(at)).toArray
+          if (withoutColumns) Array.empty else schema.indices.map(at => new LentVector(parent, at)).toArray
         current = new ColumnarBatch(columns, batch.numRows())
         rows += batch.numRows()
         bytes += parent.getValueVector.getBufferSize

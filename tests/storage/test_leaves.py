@@ -1,4 +1,6 @@
 import datetime as dt
+import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +8,9 @@ import pytest
 
 import phalanx
 from phalanx import CorruptTable
-from phalanx.storage.leaves import Leaves
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import build_spec
+from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
 
@@ -84,6 +88,70 @@ class TestFinding:
     @pytest.mark.parametrize("keys", [(2024, "US"), (2025, "DE"), (2025, None), (None, None)])
     def test_none(self, root, table, keys):
         assert read(root).find(table.spec, keys) is None
+
+    def test_in_any_order_of_fields_and_specs(self):
+        """Halving finds what a look at every leaf finds, also where a spec turns the order."""
+        schema = TableSchema.assign(
+            pa.schema([("a", pa.int32()), ("b", pa.string()), ("c", pa.int64())])
+        )
+        specs = [
+            build_spec(number, fields, schema)
+            for number, fields in enumerate([["a", "b"], ["c", "b", "a"], ["b"], []], 1)
+        ]
+        random = np.random.default_rng(3)
+        values = {"a": [None, -1, 0, 7], "b": [None, "", "x", "é"], "c": [None, 5, 2**40]}
+        leaves = set()
+        for spec in specs:
+            names = [field.field_id for field in spec.fields]
+            for _ in range(25):
+                leaves.add(
+                    (spec.id, tuple(values[n][random.integers(len(values[n]))] for n in names))
+                )
+        found = made(leaves, specs)
+        assert len(found) == len(leaves)
+        for spec in specs:
+            fields = [values[field.field_id] for field in spec.fields]
+            own = [keys for id, keys in leaves if id == spec.id]
+            for depth in range(len(fields) + 1):
+                for keys in itertools.product(*fields[:depth]):
+                    matching = [k for k in own if k[:depth] == keys]
+                    assert found.count_under(spec, keys) == len(matching)
+                    index = found.find(spec, keys)
+                    if index is None:
+                        assert not matching
+                    else:
+                        row = found.row(index)
+                        assert (row.spec_id, row.keys[:depth]) == (spec.id, keys)
+                        assert found.holds(row)
+
+    def test_the_same_leaf_elsewhere(self, root, table):
+        leaves = read(root)
+        row = leaves.row(2)
+        assert leaves.holds(row)
+        table.append([{"id": 9, "day": DAY, "country": "CA"}])
+        assert not read(root).holds(row), "it has another version"
+        table.append([{"id": 9, "day": None, "country": "AA"}])
+        assert not read(root).holds(leaves.row(3)), "it has another place"
+        assert not leaves.holds(None)
+        assert not leaves.holds(replace(row, index=-1))
+        assert not leaves.holds(replace(row, index=99))
+        assert not leaves.holds(replace(row, read_version=None))
+
+
+def made(leaves, specs):
+    """Leaves with these specs and values, as if read from a manifest."""
+    rows = [
+        LeafRow(-1, f"v{id}$n{n}$dataset", f"f{n}", 2**63 + n, id, keys, 1, 1, 1, 1)
+        for n, (id, keys) in enumerate(sorted(leaves, key=repr))
+    ]
+    types = {"object_id": pa.string(), "location": pa.string(), "spec_id": pa.int32()}
+    types |= {"read_version": pa.uint64()}
+    types |= {
+        n: pa.int64() for n in ("version_number", "row_count", "byte_count", "fragment_count")
+    }
+    fields = {field.column_name: field.result_type for spec in specs for field in spec.fields}
+    empty = pa.schema([*types.items(), *fields.items()]).empty_table()
+    return Leaves._sorted(empty, specs).apply(rows)
 
 
 class TestColumns:

@@ -8,6 +8,7 @@ import pytest
 import phalanx
 from phalanx import InvalidInput, TableNotFound
 from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion
 from phalanx.transaction.snapshot import Snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -99,3 +100,21 @@ class TestIsolation:
         old = Snapshot.latest(Location(root))
         phalanx.open(root).append([{"id": 9, "country": "US"}])
         assert old.leaves.row_counts.tolist() == [3, 2]
+
+
+def test_a_newer_snapshot_is_one_look_into_the_manifest(root, monkeypatch):
+    table = phalanx.create(root, pa.schema([("id", pa.int64()), ("k", pa.string())]), ["k"])
+    table.append([{"id": 5, "k": "a"}, {"id": 7, "k": "b"}])
+    phalanx.open(root).append([{"id": 1, "k": "a"}, {"id": 2, "k": "new"}])
+    looks = []
+    read = ManifestVersion.read
+
+    def recording(self, columns, filter):
+        looks.append(filter)
+        return read(self, columns, filter)
+
+    monkeypatch.setattr(ManifestVersion, "read", recording)
+    table.refresh()
+    assert len(looks) == 1
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 5, 7]
+    assert [leaf.values["k"] for leaf in table.scan().plan().leaves] == ["a", "b", "new"]

@@ -82,6 +82,11 @@ def sql_literal(key: Any, type: pa.DataType) -> str:
 def arrow_literal(key: Any, type: pa.DataType) -> str:
     """A constant of exactly this type, in the SQL of DataFusion and Lance."""
     t = pa.types
+    if key == _LEAST and (t.is_int64(type) or t.is_timestamp(type)):
+        # A minus sign and digits are two things in SQL, and these digits alone are too many.
+        key = f"arrow_cast('{_LEAST}', 'Int64')"
+        if t.is_int64(type):
+            return str(key)
     if t.is_timestamp(type):
         zone = "None" if type.tz is None else f'Some("{type.tz}")'
         unit = _UNITS[type.unit]
@@ -103,6 +108,7 @@ def arrow_literal(key: Any, type: pa.DataType) -> str:
     return sql_literal(key, type)
 
 
+_LEAST = -(2**63)
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 

@@ -11,7 +11,7 @@ from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark import about
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
-from phalanx.spark.transforms import entry_of, reported
+from phalanx.spark.transforms import entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
@@ -134,13 +134,14 @@ def stage_table(request: Request) -> Reply:
     # What only makes and changes tables is loaded where it is needed.
     from phalanx.spark.staging import Stage
 
-    mode_of_transactions = properties.pop("transactions", "strong")
+    transactions = properties.pop("transactions", None)
     stage = Stage.make(
         named,
         exists,
         arrow_schema(json.loads(request["schema"]), properties),
-        [entry_of(transform) for transform in request["partitioning"]],
-        mode_of_transactions,
+        [entry_of(transform) for transform in request["partitioning"]]
+        or entries_of(request.get("partition_by") or ""),
+        transactions,
         properties,
     )
     found = describe(stage.snapshot())

@@ -25,7 +25,7 @@ Expression = Mapping[str, Any]
 
 _SAME = {"=", "<>", "<", "<=", ">", ">=", "<=>"}
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_PARTS = {"YEAR": "year", "MONTH": "month", "DAY": "day", "HOUR": "hour"}
+PARTS = {"YEAR": "year", "MONTH": "month", "DAY": "day", "HOUR": "hour"}
 _UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT", "UCT", "Zulu"}
 _NUMBERS = ("byte", "short", "integer", "long")
 _DAY = 86_400 * 1_000_000_000
@@ -33,6 +33,11 @@ _DAY = 86_400 * 1_000_000_000
 
 class Untranslatable(Exception):
     """The filter means something that the model cannot say."""
+
+
+def is_utc(zone: str) -> bool:
+    """Whether a session's time zone is the one that partitions are cut in."""
+    return zone in _UTC
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:
@@ -50,7 +55,7 @@ def conjunction_of(filters: Sequence[Expression], schema: TableSchema, zone: str
 
 class _Translator:
     def __init__(self, schema: TableSchema, zone: str) -> None:
-        self._schema, self._utc = schema, zone in _UTC
+        self._schema, self._utc = schema, is_utc(zone)
 
     def term(self, node: Expression) -> Term:
         if "column" in node:
@@ -100,7 +105,7 @@ class _Translator:
 
     def _part(self, field: str, source: Expression) -> Term:
         """`year(ts)`: in UTC it is what the partitions mean, in another zone it is not."""
-        part = _PARTS.get(field.upper())
+        part, source = PARTS.get(field.upper()), without_cast(source)
         if part is None or "column" not in source:
             raise Untranslatable(field)
         self._check_zone(source)
@@ -142,6 +147,12 @@ class _Translator:
             raise Untranslatable("the session's time zone is not UTC")
 
 
+def without_cast(node: Expression) -> Expression:
+    """What is cast to a date: Spark's `year(ts)` is the year of the date of `ts`."""
+    found: Expression = node["args"][0] if _is_date_of(node) else node
+    return found
+
+
 def _is_date_of(node: Expression) -> bool:
     """Whether an expression is `CAST(<timestamp column> AS DATE)`."""
     return (
@@ -161,7 +172,7 @@ def _literal(value: Any, type: Any) -> Literal:
     match type:
         case "boolean":
             return TRUE if value else FALSE
-        case "string":
+        case "string" | "string collate UTF8_BINARY":
             return Literal("string", value)
         case "binary":
             return Literal("binary", base64.b64decode(value))

@@ -74,10 +74,10 @@ def partition_keys(request: Request) -> Reply:
 
 def _key(snapshot: Snapshot, row: LeafRow, fields: Sequence[Reported]) -> list[Any]:
     values = values_of(snapshot, row)
-    return [_spelled(f.key([values[part.field_id] for part in f.fields])) for f in fields]
+    return [spelled(f.key([values[part.field_id] for part in f.fields])) for f in fields]
 
 
-def _spelled(value: Any) -> Any:
+def spelled(value: Any) -> Any:
     """A partition value as Spark's side reads it: dates in days, timestamps in microseconds."""
     match value:
         case dt.datetime():
@@ -87,7 +87,17 @@ def _spelled(value: Any) -> Any:
             return value.toordinal() - dt.date(1970, 1, 1).toordinal()
         case bytes():
             return base64.b64encode(value).decode()
-        case float() | Decimal():
+        case dt.time():
+            seconds = (value.hour * 60 + value.minute) * 60 + value.second
+            return (seconds * 1_000_000 + value.microsecond) * 1_000
+        case dt.timedelta():
+            return value // dt.timedelta(microseconds=1)
+        case float():
+            # As Java spells them.
+            return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(
+                str(value), str(value)
+            )
+        case Decimal():
             return str(value)
     return value
 
@@ -106,7 +116,7 @@ def scan_tasks(request: Request) -> Reply:
     if handle.about is None:
         return {"tasks": _planner(request).tasks(packed)}
     task = AboutTask(handle, request["schema"], request["empty"])
-    return {"tasks": [{"command": _command(task, request["schema"])}]}
+    return {"tasks": [{"command": command_of(task, request["schema"])}]}
 
 
 def _plan_about(handle: Handle) -> Reply:
@@ -305,7 +315,7 @@ class _Planner:
             request["empty"],
             request.get("limit"),
         )
-        return _command(task, request["schema"])
+        return command_of(task, request["schema"])
 
 
 def _together(leaves: Sequence[_Leaf]) -> list[Piece]:
@@ -332,7 +342,7 @@ def _translatable(
             yield EVERYTHING
 
 
-def _command(task: Any, schema: str) -> str:
+def command_of(task: Any, schema: str) -> str:
     """A callable with the type of its rows, pickled as Spark's workers expect it."""
     from pyspark.sql.types import StructType
 

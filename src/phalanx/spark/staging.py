@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model.specs import CustomField
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
@@ -35,15 +36,20 @@ class Stage:
         exists: bool,
         schema: pa.Schema,
         partition_by: Sequence[str | CustomField],
-        transactions: str,
+        transactions: str | None,
         properties: Mapping[str, str],
     ) -> Stage:
         """Raises InvalidInput where schema and fields do not go together."""
         if exists:
             base = Snapshot.latest(location)
+            if transactions not in (None, base.head.transactions):
+                raise InvalidInput(
+                    f"the table {location.uri} has {base.head.transactions} transactions, and a "
+                    "table that replaces it has them too: drop it first"
+                )
             head = birth.replaced(base.head, schema, partition_by, properties)
             return Stage(location.uri, head.to_metadata(), location.options, base.sequence)
-        head = birth.first_head(schema, partition_by, transactions, properties)
+        head = birth.first_head(schema, partition_by, transactions or "strong", properties)
         return Stage(location.uri, head.to_metadata(), location.options)
 
     @staticmethod

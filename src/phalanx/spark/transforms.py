@@ -6,13 +6,13 @@ Spark: `days(ts)` is the fields year, month and day.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from phalanx.errors import InvalidInput
+from phalanx.model.civil import days_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
 from phalanx.model.transforms import (
@@ -30,7 +30,6 @@ from phalanx.spark.types import SparkType, spark_type
 
 _TIMES = ("years", "months", "days", "hours", "year", "month", "day", "hour")
 _HIERARCHY = (Year, Month, Day, Hour)
-_EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
@@ -58,6 +57,18 @@ def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
         "day or hour of one, bucket(N, c), multi_bucket(N, a, b), truncate(W, c) or "
         "expr('name', 'sql', c)"
     )
+
+
+def entries_of(text: str) -> list[str | CustomField]:
+    """The entries of a list such as `days(ts), country`: what the option `partition_by` says."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [entry.strip() for entry in found if entry.strip()]
 
 
 @dataclass(frozen=True)
@@ -93,8 +104,8 @@ class Reported:
         return combine(*values) if combine else values[0]
 
 
-def _days(year: int, month: int = 1, day: int = 1) -> int:
-    return dt.date(year, month, day).toordinal() - _EPOCH
+def _days(year: int, month: int, day: int) -> int:
+    return int(days_of(year, month, day))
 
 
 _COMBINED: dict[str, Callable[..., int]] = {

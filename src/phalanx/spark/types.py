@@ -21,11 +21,15 @@ SparkType = str | dict[str, Any]
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TIME = re.compile(r"time\((\d+)\)")
+_TEXT = re.compile(r"((var)?char\(\d+\)|string)( collate UTF8_BINARY)?")
+_COLLATIONS = "__COLLATIONS"
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
 #: Where a column's comment is kept, and what else Spark wants to know about it.
 COMMENT = "comment"
 SPARK_METADATA = "spark:metadata"
+#: The column's type where Spark has a narrower one than the Arrow type says: `varchar(10)`.
+SPARK_TYPE = "spark:type"
 
 _TO_ARROW: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -67,6 +71,8 @@ def arrow_type(found: SparkType, column: str) -> pa.DataType:
             return pa.decimal128(int(match[1]), int(match[2]))
         if match := _TIME.fullmatch(found):
             return pa.time64("us" if int(match[1]) <= 6 else "ns")
+        if _TEXT.fullmatch(found):
+            return pa.string()
         if _DAY_TIME.fullmatch(found):
             return pa.duration("us")
         raise InvalidInput(f"column {column!r} has the type {found}, which Lance cannot store")
@@ -94,7 +100,15 @@ def _arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
         kept[COMMENT] = metadata.pop("comment")
     if metadata:
         kept[SPARK_METADATA] = json.dumps(metadata)
+    for collation in metadata.get(_COLLATIONS, {}).values():
+        if not collation.endswith("UTF8_BINARY"):
+            raise InvalidInput(
+                f"column {prefix + name!r} has the collation {collation}: a table compares "
+                "strings by their bytes, so leave it out and use COLLATE in queries"
+            )
     type = arrow_type(field["type"], prefix + name)
+    if spark_type(type, name) != field["type"]:
+        kept[SPARK_TYPE] = json.dumps(field["type"])
     return pa.field(name, type, field["nullable"], kept or None)
 
 
@@ -170,17 +184,26 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
     found = {
         key.decode(): value.decode(errors="replace")
         for key, value in (field.metadata or {}).items()
-        if key.decode() in (COMMENT, SPARK_METADATA)
+        if key.decode() in (COMMENT, SPARK_METADATA, SPARK_TYPE)
     }
     metadata = json.loads(found.get(SPARK_METADATA, "{}"))
     if COMMENT in found:
         metadata["comment"] = found[COMMENT]
     return {
         "name": field.name,
-        "type": spark_type(field.type, prefix + field.name),
+        "type": _declared(field, found.get(SPARK_TYPE))
+        or spark_type(field.type, prefix + field.name),
         "nullable": field.nullable,
         "metadata": metadata,
     }
+
+
+def _declared(field: pa.Field, text: str | None) -> SparkType | None:
+    """The type that Spark has given a column, where it still is what the column holds."""
+    if text is None:
+        return None
+    declared: SparkType = json.loads(text)
+    return declared if arrow_type(declared, field.name) == field.type else None
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
@@ -251,10 +274,12 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if t.is_map(given) and t.is_map(type):
         keys, items = _cast(array.keys, type.key_type), _cast(array.items, type.item_type)
         offsets = _offsets(array, pa.int32())
-        return pa.MapArray.from_arrays(offsets, keys, items, type)
+        return pa.MapArray.from_arrays(offsets, keys, items, type, mask=_nulls(array))
     if t.is_float16(type):
         found = array.cast(type)
-        if not found.cast(given).equals(array):
+        if not pc.all(
+            pc.or_(pc.is_nan(array), pc.equal(found.cast(given), array)), min_count=0
+        ).as_py():
             raise ValueError("it has more digits")
         return found
     return array.cast(type)
@@ -270,23 +295,19 @@ def _nulls(array: pa.Array) -> pa.Array | None:
 
 
 def _offsets(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """The offsets of a list or map, with NULL where the list is NULL."""
-    found = array.offsets.cast(type)
-    if not array.null_count:
-        return found
-    mask = pa.concat_arrays([array.is_null(), pa.array([False])])
-    return pc.if_else(mask, pa.scalar(None, type), found)
+    """The offsets of a list or map, as an array of its own and not a part of a longer one."""
+    return pa.array(array.offsets.cast(type).to_numpy(), type)
 
 
 def _listed(array: pa.Array, type: pa.DataType) -> pa.Array:
     large = pa.types.is_large_list(type)
     if pa.types.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
-    kind = pa.large_list if large else pa.list_
     values = _cast(array.values, type.value_type)
     offsets = _offsets(array, pa.int64() if large else pa.int32())
-    made = (pa.LargeListArray if large else pa.ListArray).from_arrays(offsets, values)
-    return made.cast(kind(type.value_field)) if made.type != type else made
+    kind = pa.LargeListArray if large else pa.ListArray
+    # NULLs are said by a mask: a list that is NULL may still cover values.
+    return kind.from_arrays(offsets, values, type=type, mask=_nulls(array))
 
 
 def _fixed(array: pa.Array, type: pa.DataType) -> pa.Array:

@@ -19,7 +19,7 @@ from phalanx.model.predicates import Predicate
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import _command
+from phalanx.spark.planner import command_of
 from phalanx.spark.staging import Stage
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
@@ -79,9 +79,9 @@ def start_write(request: Request) -> Reply:
         _file_bytes(properties),
     )
     task = WriteTask(job)
-    message = json.dumps({"type": "struct", "fields": [_MESSAGE]})
+    message = json.dumps({"type": "struct", "fields": [MESSAGE]})
     return {
-        "command": _command(task, message),
+        "command": command_of(task, message),
         "job": vars(job),
         "clustering": [field.to_json() for field in fields if field.can_be_computed],
         "task_bytes": _TASK_BYTES,
@@ -97,7 +97,7 @@ def _file_bytes(properties: Mapping[str, str]) -> int:
     return int(text)
 
 
-_MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
+MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def commit_write(request: Request) -> Reply:
     job = Job(**request["job"])
     handle = Handle.from_json(job.table)
     snapshot = handle.snapshot()
-    written = _together(request["messages"])
+    written = together(_sent(request["messages"]))
     table = Table(snapshot)
     with table.transaction(transaction_id=job.transaction_id, isolation=job.isolation) as tx:
         tx.add(written, job.mode, job.predicate(snapshot))
@@ -160,15 +160,19 @@ def commit_write(request: Request) -> Reply:
 def commit_staged(request: Request) -> Reply:
     """Make the table that was prepared, with what has been written for it."""
     stage = Stage.from_json(request["table"])
-    made = stage.commit(_together(request.get("messages") or ()))
+    made = stage.commit(together(_sent(request.get("messages") or ())))
     return {"version": made.sequence}
 
 
-def _together(messages: Sequence[str]) -> list[WrittenLeaf]:
+def _sent(messages: Sequence[str]) -> list[list[WrittenLeaf]]:
+    return [pickle.loads(base64.b64decode(message)) for message in messages]
+
+
+def together(parts: Sequence[Sequence[WrittenLeaf]]) -> list[WrittenLeaf]:
     """What tasks have written, leaf by leaf."""
     found: dict[tuple[Any, ...], WrittenLeaf] = {}
-    for message in messages:
-        for leaf in pickle.loads(base64.b64decode(message)):
+    for part in parts:
+        for leaf in part:
             known = found.get(leaf.keys)
             if known is not None:
                 merged = statistics.merge(known.statistics, leaf.statistics)

@@ -104,6 +104,10 @@ class LeafDelta:
         )
 
 
+#: A row's id is its fragment and, in the lower bits, its place in it.
+_FRAGMENT_BITS = 32
+
+
 class Leaf:
     """A leaf's folder, and what can be done there."""
 
@@ -123,6 +127,9 @@ class Leaf:
 
     def create(self, schema: TableSchema) -> Any:
         """The empty leaf: made now, or by somebody else just before."""
+        return self._numbered(self._create(schema), schema)
+
+    def _create(self, schema: TableSchema) -> Any:
         try:
             return lance.LanceDataset.commit(
                 self.uri,
@@ -138,10 +145,25 @@ class Leaf:
             reason = self.location.reason(error)
             raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
 
+    def _numbered(self, handle: Any, schema: TableSchema) -> Any:
+        """The leaf with the table's field ids: the first version of a dataset counts from 0."""
+        if _ids(handle.lance_schema) == schema.field_ids:
+            return handle
+        return lance.LanceDataset.commit(
+            handle,
+            LanceOperation.Overwrite(_lance_schema(schema), []),
+            read_version=handle.version,
+            detached=True,
+            storage_options=self.location.options,
+        )
+
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
         fragments = write_fragments(
-            _unsliced(table), handle, schema=table.schema, storage_options=self.location.options
+            _aligned(_unsliced(table)),
+            handle,
+            schema=table.schema,
+            storage_options=self.location.options,
         )
         return Written(tuple(fragments))
 
@@ -223,6 +245,26 @@ class Leaf:
                 count += fragment.physical_rows - before
             elif after.num_deletions > before:
                 updated[fragment.fragment_id] = after
+                count += after.num_deletions - before
+        return LeafDelta(updated=updated, removed=frozenset(removed)), count
+
+    def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
+        """Mark rows of a version as deleted by their ids, an array of numbers."""
+        handle = self.open(version)
+        updated: dict[int, FragmentMetadata] = {}
+        removed = set()
+        count = 0
+        fragments = ids >> _FRAGMENT_BITS
+        for number in sorted(set(fragments.tolist())):
+            fragment = handle.get_fragment(number)
+            chosen = ", ".join(map(str, ids[fragments == number].tolist()))
+            before = fragment.num_deletions
+            after = fragment.delete(f"_rowid IN ({chosen})")
+            if after is None:
+                removed.add(number)
+                count += fragment.physical_rows - before
+            elif after.num_deletions > before:
+                updated[number] = after
                 count += after.num_deletions - before
         return LeafDelta(updated=updated, removed=frozenset(removed)), count
 
@@ -392,6 +434,29 @@ def _unsliced(table: pa.Table) -> pa.Table:
             rows = pa.array(range(table.num_rows), pa.int64())
             table = table.set_column(index, column, table.column(index).take(rows))
     return table
+
+
+def _aligned(table: pa.Table) -> pa.Table:
+    """The rows with decimals where Lance expects them: Arrow streams align to 8 bytes only."""
+    for index, column in enumerate(table.schema):
+        if _has_decimal(column.type):
+            chunks = [_aligned_array(chunk) for chunk in table.column(index).chunks]
+            table = table.set_column(index, column, pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _aligned_array(array: pa.Array) -> pa.Array:
+    if any(buffer is not None and buffer.address % 16 for buffer in array.buffers()):
+        return pa.concat_arrays([array, array.slice(0, 0)])
+    return array
+
+
+def _has_decimal(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        return _has_decimal(type.value_type)
+    if pa.types.is_decimal(type):
+        return True
+    return any(_has_decimal(type.field(i).type) for i in range(type.num_fields))
 
 
 def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:

@@ -69,12 +69,20 @@ class Leaves:
         return int(self.table.num_rows)
 
     @staticmethod
-    def read(manifest: ManifestVersion, head: Head, where: str | None = None) -> Leaves:
-        """Read the planning columns of every leaf, or of those whose rows satisfy a filter."""
-        fields = partition_columns(head.specs)
-        filter = f"object_type = '{TABLE}'" + (f" AND {where}" if where else "")
-        found = manifest.read([*_PLANNING, *fields], filter)
-        for name in fields:
+    def read(manifest: ManifestVersion, head: Head) -> Leaves:
+        """Read the planning columns of every leaf."""
+        found = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}'")
+        return Leaves.of_rows(found, manifest, head)
+
+    @staticmethod
+    def columns_in(head: Head) -> list[str]:
+        """The columns of the manifest that leaves are made of."""
+        return [*_PLANNING, *partition_columns(head.specs)]
+
+    @staticmethod
+    def of_rows(found: pa.Table, manifest: ManifestVersion, head: Head) -> Leaves:
+        """The leaves of rows that have been read. Raises CorruptTable where a column is lost."""
+        for name in partition_columns(head.specs):
             if name not in found.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
@@ -178,9 +186,7 @@ class Leaves:
 
     def range_of(self, spec_id: int) -> tuple[int, int]:
         """Where the leaves of a spec begin and end."""
-        low = int(np.searchsorted(self.spec_ids, spec_id))
-        high = int(np.searchsorted(self.spec_ids, spec_id, side="right"))
-        return low, high
+        return _run(self.spec_ids, spec_id)
 
     def column(self, field_name: str) -> PartitionColumn:
         """A partition column over all leaves."""
@@ -229,6 +235,13 @@ class Leaves:
         chosen = self.table.select(["location", "read_version"]).take(pa.array(indices))
         return zip(*(column.to_pylist() for column in chosen.columns), strict=True)
 
+    def holds(self, row: LeafRow | None) -> bool:
+        """Whether a leaf of some leaves is here too, in the same row and at the same version."""
+        if row is None or not 0 <= row.index < len(self) or row.read_version is None:
+            return False
+        id, version = (self.table.column(name)[row.index] for name in ("object_id", "read_version"))
+        return bool(id.as_py() == row.object_id and version.as_py() == row.read_version)
+
     def matching(self, row: LeafRow) -> LeafRow:
         """A leaf of other leaves, with the index that the same leaf has here (-1 for none)."""
         index = self.find(self.specs[row.spec_id], row.keys)
@@ -236,18 +249,56 @@ class Leaves:
 
     def find(self, spec: PartitionSpec, keys: Sequence[Any]) -> int | None:
         """The row of the first leaf whose outermost values are these keys, or None."""
+        low, high, mask = self._under(spec, keys)
+        if mask is None:
+            return low if low < high else None
+        first = int(np.argmax(mask)) if low < high else 0
+        return low + first if low < high and mask[first] else None
+
+    def count_under(self, spec: PartitionSpec, keys: Sequence[Any]) -> int:
+        """How many leaves have these outermost values."""
+        low, high, mask = self._under(spec, keys)
+        return high - low if mask is None else int(mask.sum())
+
+    def _under(self, spec: PartitionSpec, keys: Sequence[Any]) -> tuple[int, int, Array | None]:
+        """The rows of leaves with these outermost values: from, to, and which of them if not all.
+
+        Rows are in the order of the codes of their values, so halving finds them. A later spec
+        may have its fields in another order than the rows: what that leaves open, a look at
+        every row in question decides.
+        """
         low, high = self.range_of(spec.id)
-        if low == high:
-            return None
-        mask = np.ones(high - low, dtype=bool)
+        left = {}
         for field, key in zip(spec.fields, keys, strict=False):
-            column = self.column(field.column_name)
-            code = _code(column, key)
+            code = self._code(field.column_name, key)
             if code is None:
-                return None
-            mask &= column.codes[low:high] == code
-        first = int(np.argmax(mask))
-        return low + first if mask[first] else None
+                return low, low, None
+            left[field.column_name] = code
+        own = {field.column_name for field in spec.fields}
+        for name in partition_columns(self.specs.values()):
+            if name not in own:
+                continue  # NULL in all leaves of this spec
+            if name not in left:
+                break
+            first, last = _run(self.column(name).codes[low:high], left.pop(name))
+            low, high = low + first, low + last
+        if not left:
+            return low, high, None
+        mask = np.ones(high - low, dtype=bool)
+        for name, code in left.items():
+            mask &= self.column(name).codes[low:high] == code
+        return low, high, mask
+
+    def _code(self, name: str, key: Any) -> int | None:
+        """The code of a key in a partition column, or None where no leaf has it."""
+        known = self._codes.setdefault(name, {})
+        if key not in known:
+            known[key] = _code(self.column(name), key)
+        return known[key]
+
+    @cached_property
+    def _codes(self) -> dict[str, dict[Any, int | None]]:
+        return {}
 
 
 def _code(column: PartitionColumn, key: Any) -> int | None:
@@ -286,12 +337,16 @@ def _position(columns: Sequence[Array], wanted: Sequence[int]) -> int:
     """Where a row with these codes belongs among rows that are in the order of their codes."""
     low, high = 0, len(columns[0])
     for column, code in zip(columns, wanted, strict=True):
-        part = column[low:high]
-        low, high = (
-            low + int(np.searchsorted(part, code)),
-            low + int(np.searchsorted(part, code, side="right")),
-        )
+        first, last = _run(column[low:high], code)
+        low, high = low + first, low + last
     return high
+
+
+def _run(ordered: Array, code: int) -> tuple[int, int]:
+    """Where a code begins and ends in an array that is in order."""
+    wanted = ordered.dtype.type(code)  # of another type, numpy would copy the whole array first
+    first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
+    return int(first), int(last)
 
 
 def _with(column: pa.ChunkedArray, at: Array, values: list[Any]) -> pa.Array:

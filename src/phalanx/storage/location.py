@@ -33,6 +33,9 @@ class Location:
             raise InvalidInput("a table's place is a path or URI, such as 'lake/events'")
         if text.startswith("file://"):
             text = unquote(urlsplit(text).path)
+        elif text.startswith("file:/"):
+            # Hadoop's way to write a path: nothing in it is quoted.
+            text = text.removeprefix("file:")
         self.is_local = "://" not in text
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.storage import manifest
@@ -107,6 +107,14 @@ class Replace:
     def run(self, view: View) -> None:
         view.base.refuse_weak("replaced")
         current, spec = view.current(), self.head.spec
+        taken = view.base.head
+        if taken.specs != self.head.specs[:-1] or taken.max_field_id >= min(
+            self.head.schema.field_ids
+        ):
+            # A rollback takes the schema back, but never what has been handed out since.
+            raise ConflictError(
+                f"the table {view.base.location.uri} was replaced in between: try again"
+            )
         for index in range(len(current.leaves)):
             view.remove(current.leaves.row(index))
         view.head_changes |= {

@@ -17,6 +17,7 @@ from phalanx.model.predicates import Predicate, to_sql
 from phalanx.table import incoming
 from phalanx.table.operations import (
     Append,
+    ChangeRows,
     Delete,
     DropTag,
     Merge,
@@ -247,6 +248,14 @@ class TableTransaction:
         operation = Merge(source, list(on), when_matched, when_not_matched)
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
+
+    def change_rows(self, change: ChangeRows, scope: Predicate) -> None:
+        """Take rows out by their ids and add others, decided by rows that `scope` encloses."""
+        self._check_open()
+        if self.repeated:
+            return
+        self._reads(scope)
+        self._transaction.run(change)
 
     def rollback(self, version: Version) -> None:
         """Bring the rows, the schema and the spec of an earlier version back."""

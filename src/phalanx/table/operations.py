@@ -29,6 +29,7 @@ from phalanx.model.predicates import (
 from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import TAG, tag_row
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
@@ -312,6 +313,55 @@ class Merge:
 
 
 @dataclass
+class ChangeRows:
+    """Take rows out by their ids, as somebody has read them in a snapshot, and add others."""
+
+    name: str
+    base: Snapshot
+    #: Ids of rows by the id of their leaf.
+    deleted: Mapping[str, Any]
+    written: Sequence[WrittenLeaf]
+    isolation: str
+    _kept: dict[str, _Kept] = field(default_factory=dict)
+
+    def run(self, view: View) -> None:
+        current = view.current()
+        before, now = _by_id(self.base, self.deleted), _by_id(current, self.deleted)
+        for id, ids in self.deleted.items():
+            was, row = before.get(id), now.get(id)
+            if was is None or row is None or was.read_version is None or row.read_version is None:
+                raise self._conflict(id)
+            at = Leaf(current.location, row.location)
+            kept = self._kept.get(id)
+            if kept is None:
+                delta, count = at.delete_rows(was.read_version, ids)
+                reach("change.marked")
+                kept = self._kept[id] = _Kept(was.read_version, delta, count)
+            if not still_holds(at, kept.delta, was.read_version, row.read_version, self.isolation):
+                raise self._conflict(id)
+            if kept.count == row.row_count:
+                view.remove(row)
+            elif kept.count:
+                view.change(row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+        for leaf in self.written:
+            place = view.place(self.base.head.spec, leaf.keys)
+            view.append(place, leaf.written, leaf.statistics)
+
+    def _conflict(self, leaf: str) -> ConflictError:
+        return ConflictError(
+            f"rows of {self.base.location.uri} that this {self.name} changes were changed by "
+            f"another transaction (in the leaf {leaf}): nothing was changed, try again"
+        )
+
+
+def _by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
+    """Leaves by their ids."""
+    wanted = set(ids)
+    listed = snapshot.leaves.table.column("object_id").to_pylist()
+    return {id: snapshot.leaves.row(at) for at, id in enumerate(listed) if id in wanted}
+
+
+@dataclass
 class Rollback:
     """Make an earlier snapshot the newest again."""
 
@@ -322,7 +372,7 @@ class Rollback:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
         wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
-        stats = read_statistics(target, [row.object_id for row in wanted])
+        stats = read_statistics(target, wanted)
         keep = {row.object_id for row in wanted}
         current = view.current()
         for index in range(len(current.leaves)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -82,16 +83,10 @@ def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any,
 
 def emptied_namespaces(leaves: Leaves, gone: Iterable[Place]) -> set[str]:
     """The namespaces that have no leaf left once some leaves are gone."""
-    candidates = {id for place in gone for id in place.namespaces}
-    if not candidates:
-        return set()
-    gone_ids = {place.leaf_id for place in gone}
-    for leaf in leaves.table.column("object_id").to_pylist():
-        if leaf in gone_ids:
-            continue
-        parts = leaf.split("$")
-        for depth in range(2, len(parts)):
-            candidates.discard("$".join(parts[:depth]))
-        if not candidates:
-            break
-    return candidates
+    leaving: Counter[str] = Counter()
+    values: dict[str, tuple[PartitionSpec, tuple[Any, ...]]] = {}
+    for place in gone:
+        for depth, id in enumerate(place.namespaces, 1):
+            leaving[id] += 1
+            values[id] = place.spec, place.keys[:depth]
+    return {id for id, count in leaving.items() if leaves.count_under(*values[id]) == count}

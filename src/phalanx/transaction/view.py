@@ -6,6 +6,7 @@ before something in the same transaction reads the leaf again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
+from phalanx.storage.files import DETACHED
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
@@ -221,7 +223,7 @@ class View:
         work = self._works.get(place.leaf_id)
         if work is not None:
             return work.place
-        if self._current is self.base:
+        if self._current is self.base or self.base.leaves.holds(place.row):
             return place
         return find_place(self.base.leaves, self.base.head, place.spec, place.keys)
 
@@ -248,14 +250,14 @@ class View:
     def _statistics(self, work: _Work) -> Statistics:
         if work.statistics is None:
             row = work.place.row
-            found = {} if row is None else read_statistics(self.base, [row.object_id])
+            found = {} if row is None else read_statistics(self.base, [row])
             work.statistics = found.get(work.place.leaf_id, {})
         return work.statistics
 
     def prefetch_statistics(self, places: Sequence[Place]) -> None:
         """Read the statistics of many leaves at once, before they are changed one by one."""
         wanted = [p for p in places if p.row is not None and p.leaf_id not in self._works]
-        found = read_statistics(self.base, [p.leaf_id for p in wanted])
+        found = read_statistics(self.base, [p.row for p in wanted if p.row is not None])
         for place in wanted:
             self._work(place).statistics = found.get(place.leaf_id, {})
 
@@ -292,7 +294,9 @@ class View:
                 if work.place.row is not None:
                     gone.append(work.place)
             elif work.changed:
-                _add_leaf(rows, _row(work), work, sequence)
+                row = _row(work)
+                _add_leaf(rows, row, work, sequence)
+                _remembered.put(self.base, row, work.statistics or {})
         removed = [place.leaf_id for place in gone]
         for place in gone:
             assert place.row is not None
@@ -385,16 +389,58 @@ def _add_namespaces(rows: Rows, place: Place) -> None:
         rows.add(id, NAMESPACE, {own: described[own]} if own in described else {}, dict(inherited))
 
 
-def read_statistics(snapshot: Snapshot, ids: Sequence[str]) -> dict[str, Statistics]:
+class _Remembered:
+    """The statistics that this process has read or made last.
+
+    A leaf's version never changes, so they hold for ever; only the schema they are read with
+    may be another. It saves the next transaction on the same leaf a look into the manifest.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._found: dict[tuple[str, str, int], tuple[TableSchema, Statistics]] = {}
+
+    def get(self, snapshot: Snapshot, row: LeafRow) -> Statistics | None:
+        schema, found = self._found.get(self._key(snapshot, row), (None, None))
+        return found if schema == snapshot.head.schema else None
+
+    def put(self, snapshot: Snapshot, row: LeafRow, found: Statistics) -> None:
+        if row.read_version is None or row.read_version < DETACHED:
+            return  # a version on main can come again with other rows
+        key = self._key(snapshot, row)
+        with self._lock:
+            self._found.pop(key, None)
+            self._found[key] = (snapshot.head.schema, found)
+            while len(self._found) > self._size:
+                self._found.pop(next(iter(self._found)))
+
+    @staticmethod
+    def _key(snapshot: Snapshot, row: LeafRow) -> tuple[str, str, int]:
+        return snapshot.location.uri, row.object_id, row.read_version or 0
+
+
+_remembered = _Remembered(4096)
+
+
+def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, Statistics]:
     """The statistics of some leaves, by object id."""
     found: dict[str, Statistics] = {}
+    wanted: dict[str, LeafRow] = {}
+    for row in leaves:
+        known = _remembered.get(snapshot, row)
+        if known is None:
+            wanted[row.object_id] = row
+        else:
+            found[row.object_id] = known
+    ids = list(wanted)
     for start in range(0, len(ids), 1000):
         chosen = ", ".join(quote(id) for id in ids[start : start + 1000])
         table = snapshot.manifest.read(["object_id", "column_stats"], f"object_id IN ({chosen})")
-        for row in table.to_pylist():
-            found[row["object_id"]] = statistics.from_rows(
-                row["column_stats"], snapshot.head.schema
-            )
+        for cells in table.to_pylist():
+            id = cells["object_id"]
+            stats = statistics.from_rows(cells["column_stats"], snapshot.head.schema)
+            found[id] = stats
+            _remembered.put(snapshot, wanted[id], stats)
     return found
 
 

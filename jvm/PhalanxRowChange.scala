@@ -1,0 +1,153 @@
+package org.apache.spark.sql.phalanx
+
+import java.util.concurrent.{ArrayBlockingQueue, TimeUnit}
+
+import scala.collection.mutable.ArrayBuffer
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
+import org.apache.spark.sql.connector.expressions.filter.Predicate
+import org.apache.spark.sql.connector.read.{Scan, ScanBuilder}
+import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.types.{ByteType, LongType, StringType, StructType}
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * DELETE, UPDATE and MERGE: Spark says which rows go, by their ids, and which come.
+ *
+ * An update is a delete and an insert, so a row whose partition changes moves.
+ */
+class PhalanxRowChange(table: PhalanxTable, info: RowLevelOperationInfo) extends RowLevelOperation
+    with SupportsDelta {
+
+  private var read: Seq[Predicate] = Seq.empty
+
+  override def command(): RowLevelOperation.Command = info.command()
+
+  override def rowId(): Array[NamedReference] =
+    Array(Expressions.column("_leaf"), Expressions.column("_rowid"))
+
+  override def representUpdateAsDeleteAndInsert(): Boolean = true
+
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
+    new PhalanxScanBuilder(table, options) {
+      override def build(): Scan = {
+        read = pushedPredicates().toSeq
+        super.build()
+      }
+    }
+
+  override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder = new DeltaWriteBuilder {
+    override def build(): DeltaWrite = new DeltaWrite {
+      override def toBatch(): DeltaBatchWrite = new PhalanxDelta(table, command().name().toLowerCase, info, () => read)
+    }
+  }
+}
+
+/** The rows that go and come, as one stream: what to do, the row's id, and its columns. */
+class PhalanxDelta(table: PhalanxTable, command: String, info: LogicalWriteInfo, read: () => Seq[Predicate])
+    extends DeltaBatchWrite {
+
+  private val struct: StructType = info.schema().fields.foldLeft(new StructType()
+    .add("_op", ByteType).add("_leaf", StringType).add("_rowid", LongType))(
+    (made, field) => made.add(field.copy(nullable = true)))
+
+  private lazy val plan = Bridge.call("start_changes",
+    "table" -> table.handle, "command" -> command,
+    "filters" -> read().map(Json.expression),
+    "columns" -> info.schema().fieldNames, "options" -> info.options().asCaseSensitiveMap())
+
+  override def createBatchWriterFactory(physical: PhysicalWriteInfo): DeltaWriterFactory =
+    new PhalanxDeltaFactory(Json.bytes(plan.get("command")), struct)
+
+  override def commit(messages: Array[WriterCommitMessage]): Unit = {
+    val sent = messages.toSeq.collect { case PhalanxMessage(bytes) => bytes }
+    Bridge.call("commit_changes", "job" -> plan.get("job"), "messages" -> sent)
+  }
+
+  override def abort(messages: Array[WriterCommitMessage]): Unit = ()
+}
+
+class PhalanxDeltaFactory(command: Array[Byte], struct: StructType) extends DeltaWriterFactory {
+  private val workers = new Workers
+
+  override def createWriter(partition: Int, task: Long): DeltaWriter[InternalRow] =
+    new PhalanxDeltaWriter(workers, command, struct)
+}
+
+/** Spark hands rows over one by one, and Python takes them as a stream: a queue lies between. */
+class PhalanxDeltaWriter(workers: Workers, command: Array[Byte], struct: StructType)
+    extends DeltaWriter[InternalRow] {
+
+  private val fixed = 3
+  private val kinds = struct.fields.drop(fixed).map(_.dataType)
+  private val queue = new ArrayBlockingQueue[ArrayBuffer[InternalRow]](8)
+  private val end = ArrayBuffer.empty[InternalRow]
+  private var waiting = new ArrayBuffer[InternalRow](1024)
+  private var message: PhalanxMessage = _
+  @volatile private var failure: Throwable = _
+  private val context = TaskContext.get()
+  private val thread = new Thread(() => feed(), "phalanx-changes")
+  thread.setDaemon(true)
+  thread.start()
+
+  private def feed(): Unit = try {
+    TaskContext.setTaskContext(context)
+    val rows = Iterator.continually(queue.take()).takeWhile(_ ne end).flatten
+    workers.run(command, rows, struct).foreach { batch =>
+      message = PhalanxMessage(batch.column(0).asInstanceOf[org.apache.spark.sql.vectorized.ArrowColumnVector].getChild(0).getBinary(0))
+    }
+  } catch {
+    case error: Throwable => failure = error
+  } finally TaskContext.unset()
+
+  private def hand(batch: ArrayBuffer[InternalRow]): Unit = {
+    while (failure == null && !queue.offer(batch, 100, TimeUnit.MILLISECONDS)) {}
+    if (failure != null) throw failure
+  }
+
+  private def push(row: InternalRow): Unit = {
+    waiting += row
+    if (waiting.length == 1024) {
+      hand(waiting)
+      waiting = new ArrayBuffer[InternalRow](1024)
+    }
+  }
+
+  override def delete(metadata: InternalRow, id: InternalRow): Unit = {
+    val cells = new Array[Any](struct.length)
+    cells(0) = 0.toByte
+    cells(1) = id.getUTF8String(0).copy()
+    cells(2) = id.getLong(1)
+    push(new GenericInternalRow(cells))
+  }
+
+  override def insert(row: InternalRow): Unit = {
+    val cells = new Array[Any](struct.length)
+    cells(0) = 1.toByte
+    kinds.indices.foreach(at => cells(fixed + at) = InternalRow.copyValue(row.get(at, kinds(at))))
+    push(new GenericInternalRow(cells))
+  }
+
+  override def update(metadata: InternalRow, id: InternalRow, row: InternalRow): Unit = {
+    delete(metadata, id)
+    insert(row)
+  }
+
+  override def commit(): WriterCommitMessage = {
+    hand(waiting)
+    hand(end)
+    thread.join()
+    if (failure != null) throw failure
+    message
+  }
+
+  override def abort(): Unit = {
+    failure = new InterruptedException("the task was aborted")
+    thread.interrupt()
+  }
+
+  override def close(): Unit = ()
+}

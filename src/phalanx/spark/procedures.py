@@ -1,0 +1,240 @@
+"""Procedures: `CALL <catalog>.system.<name>(table => 'db.events', …)`, one class for each.
+
+A procedure says its parameters, its result and what it does; the rows it returns are dicts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from phalanx.errors import InvalidInput
+from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.planner import spelled
+from phalanx.spark.warehouse import Warehouse
+from phalanx.table import health
+from phalanx.table.table import Table
+from phalanx.transaction.snapshot import Snapshot
+
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_SPAN = re.compile(r"(\d+)\s*(second|minute|hour|day|week)s?")
+
+Arguments = Mapping[str, Any]
+Rows = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with its Spark type; `default` is SQL, and without one it must be given."""
+
+    name: str
+    type: str
+    comment: str
+    default: str | None = None
+
+
+TABLE = Parameter("table", "STRING", "the table: namespace and name, or a path")
+DRY_RUN = Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false")
+
+
+class Procedure(ABC):
+    """One procedure."""
+
+    name: ClassVar[str]
+    #: What it does, for DESCRIBE PROCEDURE.
+    description: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]]
+    #: The columns of its result, with their Spark types.
+    result: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        """Carry it out. Raises a PhalanxError where it cannot be done."""
+
+
+def _table(warehouse: Warehouse, arguments: Arguments) -> Table:
+    return Table(Snapshot.latest(_location(warehouse, arguments)))
+
+
+def _location(warehouse: Warehouse, arguments: Arguments) -> Any:
+    name = arguments.get("table")
+    if not name:
+        raise InvalidInput("which table? Give table => 'namespace.name'")
+    return warehouse.location([name] if "/" in name else name.replace("`", "").split("."))
+
+
+def _span(text: str | None) -> dt.timedelta | None:
+    """A span of time such as '7 days'."""
+    if text is None:
+        return None
+    match = _SPAN.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidInput(f"{text!r} is no span of time: write it like '7 days' or '12 hours'")
+    return dt.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+
+
+def _version(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
+class Vacuum(Procedure):
+    name = "vacuum"
+    description = "Remove old snapshots and the files that no retained snapshot needs."
+    parameters = (
+        TABLE,
+        Parameter("older_than", "STRING", "how old what goes must be, such as '7 days'", "null"),
+        DRY_RUN,
+        Parameter("force", "BOOLEAN", "also remove files younger than 24 hours", "false"),
+    )
+    result: ClassVar = {"report": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        report = _table(warehouse, arguments).vacuum(
+            _span(arguments["older_than"]), bool(arguments["dry_run"]), bool(arguments["force"])
+        )
+        return _lines(report)
+
+
+class ExpireSnapshots(Procedure):
+    name = "expire_snapshots"
+    description = "Give up snapshots that were the newest only before some time; no file goes yet."
+    parameters = (
+        TABLE,
+        Parameter("older_than", "STRING", "how old they must be, such as '30 days'"),
+        DRY_RUN,
+    )
+    result: ClassVar = {"report": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        span = _span(arguments["older_than"])
+        if span is None:
+            raise InvalidInput("older than what? Give older_than => '30 days'")
+        report = _table(warehouse, arguments).expire_snapshots(span, bool(arguments["dry_run"]))
+        return _lines(report)
+
+
+class Rollback(Procedure):
+    name = "rollback"
+    description = "Bring an earlier version or tag back, as a new snapshot."
+    parameters = (TABLE, Parameter("version", "STRING", "the version, or the name of a tag"))
+    result: ClassVar = {"version": "BIGINT"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        table = _table(warehouse, arguments)
+        table.rollback(_version(arguments["version"]))
+        return [{"version": table.version}]
+
+
+class Tag(Procedure):
+    name = "tag"
+    description = "Give a version a name, which keeps it."
+    parameters = (
+        TABLE,
+        Parameter("name", "STRING", "the name"),
+        Parameter("version", "STRING", "the version; the newest, if none is given", "null"),
+    )
+    result: ClassVar = {"name": "STRING", "version": "BIGINT"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        table = _table(warehouse, arguments)
+        version = arguments["version"]
+        table.tag(arguments["name"], None if version is None else _version(version))
+        return [{"name": arguments["name"], "version": table.tags()[arguments["name"]]}]
+
+
+class DropTag(Procedure):
+    name = "drop_tag"
+    description = "Take a tag away."
+    parameters = (TABLE, Parameter("name", "STRING", "the name"))
+    result: ClassVar = {"name": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        _table(warehouse, arguments).drop_tag(arguments["name"])
+        return [{"name": arguments["name"]}]
+
+
+class Check(Procedure):
+    name = "check"
+    description = "Look for every inconsistency in a table; nothing is changed."
+    parameters = (TABLE,)
+    result: ClassVar = {"report": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        return _lines(health.check(_location(warehouse, arguments)))
+
+
+class Repair(Procedure):
+    name = "repair"
+    description = "Mend what check finds where it can be mended, and say what cannot."
+    parameters = (TABLE, DRY_RUN)
+    result: ClassVar = {"report": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        return _lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
+
+
+def _lines(report: object) -> list[Mapping[str, Any]]:
+    return [{"report": line} for line in str(report).splitlines()]
+
+
+PROCEDURES: dict[str, Procedure] = {
+    made.name: made
+    for made in (Vacuum(), ExpireSnapshots(), Rollback(), Tag(), DropTag(), Check(), Repair())
+}
+
+
+@operation
+def list_procedures(request: Request) -> Reply:
+    """Every procedure, as Spark wants to know it."""
+    return {
+        "procedures": [
+            {
+                "name": found.name,
+                "description": found.description,
+                "parameters": [
+                    {"name": p.name, "type": p.type, "comment": p.comment}
+                    | ({} if p.default is None else {"default": p.default})
+                    for p in found.parameters
+                ],
+            }
+            for found in PROCEDURES.values()
+        ]
+    }
+
+
+@operation
+def call_procedure(request: Request) -> Reply:
+    """Carry a procedure out; its rows."""
+    found = PROCEDURES[request["name"]]
+    rows = found.call(Warehouse(request["catalog"]), request["arguments"])
+    types = {"BIGINT": "long", "STRING": "string", "BOOLEAN": "boolean"}
+    return {
+        "rows": [[spelled(row[name]) for name in found.result] for row in rows],
+        "schema": {
+            "type": "struct",
+            "fields": [
+                {"name": name, "type": types[type], "nullable": True, "metadata": {}}
+                for name, type in found.result.items()
+            ],
+        },
+    }

@@ -1,0 +1,68 @@
+""".partitions, .snapshots, .files and .specs."""
+
+import pytest
+from pyspark.errors import AnalysisException
+
+
+@pytest.fixture(scope="module")
+def filled(shared_lake):
+    shared_lake.sql(
+        "CREATE TABLE {db}.t PARTITIONED BY (country, bucket(2, id)) AS "
+        "SELECT id, IF(id % 2 = 0, 'DE', NULL) AS country FROM range(10)"
+    )
+    shared_lake.sql("INSERT INTO {db}.t VALUES (11, 'FR')")
+    return shared_lake
+
+
+def test_partitions(filled):
+    found = filled.sql("SELECT * FROM {db}.t.partitions").toPandas()
+    assert found["rows"].sum() == 11
+    assert len(found) == filled.open("t").partitions().num_rows
+
+
+def test_snapshots(filled):
+    rows = filled.rows("SELECT version, operation FROM {db}.t.snapshots")
+    assert rows == [(1, "create"), (2, "append")]
+
+
+def test_files(filled):
+    ((files, positive),) = filled.rows("SELECT count(*), count_if(rows > 0) FROM {db}.t.files")
+    assert files == positive == filled.open("t").files().num_rows
+
+
+def test_specs(filled):
+    rows = filled.rows("SELECT position, field_id, transform, is_current FROM {db}.t.specs")
+    assert rows == [(0, "country", "country", True), (1, "id_bucket", "bucket(2, id)", True)]
+
+
+@pytest.mark.parametrize("table", ["partitions", "snapshots", "files", "specs"])
+def test_count_filter_and_projection(filled, table):
+    ((count,),) = filled.rows(f"SELECT count(*) FROM {{db}}.t.{table}")
+    frame = filled.spark.table(f"{filled['t']}.{table}")
+    assert len(frame.collect()) == count > 0
+    for column in frame.columns:
+        found = frame.where(f"`{column}` IS NOT NULL").select(f"`{column}`").collect()
+        assert len(found) <= count
+
+
+def test_they_cannot_be_written_to(filled):
+    with pytest.raises(AnalysisException):
+        filled.sql("INSERT INTO {db}.t.specs SELECT * FROM {db}.t.specs")
+    with pytest.raises(AnalysisException):
+        filled.sql("DELETE FROM {db}.t.snapshots WHERE version = 1")
+
+
+def test_joined_with_the_table(filled):
+    query = "SELECT count(*) FROM {db}.t t JOIN {db}.t.snapshots s ON s.version = 2"
+    assert filled.rows(query) == [(11,)]
+
+
+def test_another_name(filled):
+    with pytest.raises(AnalysisException, match="NOT_FOUND"):
+        filled.sql("SELECT * FROM {db}.t.leaves")
+
+
+def test_a_namespace_with_such_a_name(lake):
+    lake.sql("CREATE NAMESPACE {db}.a")
+    lake.sql("CREATE TABLE {db}.a.files AS SELECT 1 AS id")
+    assert lake.rows("SELECT * FROM {db}.a.files") == [(1,)]

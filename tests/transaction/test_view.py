@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx.model import statistics
+from phalanx.model.schema import TableSchema
+from phalanx.storage.files import DETACHED
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import view
+
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch):
+    """No test profits from what another has read."""
+    monkeypatch.setattr(view, "_remembered", view._Remembered(100))
+
+
+@pytest.fixture
+def table(root):
+    table = phalanx.create(root, SCHEMA, ["k"])
+    table.append([{"id": 5, "k": "a"}, {"id": 7, "k": "b"}])
+    return table
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The columns of every look into the manifest."""
+    found = []
+    read = ManifestVersion.read
+
+    def recording(self, columns, filter):
+        found.append(list(columns))
+        return read(self, columns, filter)
+
+    monkeypatch.setattr(ManifestVersion, "read", recording)
+    return found
+
+
+def bounds(table, key="a"):
+    """The bounds of the ids of a leaf, as the manifest has them."""
+    snapshot = phalanx.open(table.uri)._snapshot
+    (row,) = [
+        row
+        for index in range(len(snapshot.leaves))
+        if (row := snapshot.leaves.row(index)).keys == (key,)
+    ]
+    cells = snapshot.manifest.read(["column_stats"], f"object_id = '{row.object_id}'").to_pylist()
+    found = statistics.from_rows(cells[0]["column_stats"], snapshot.head.schema)[0]
+    return found.low, found.high, found.exact
+
+
+class TestStatistics:
+    def test_the_next_change_need_not_read_them(self, table, reads):
+        for id in (9, 1, 3):
+            reads.clear()
+            table.append([{"id": id, "k": "a"}])
+            assert not any("column_stats" in columns for columns in reads)
+        assert bounds(table) == (1, 9, True)
+        table.delete("id = 9")
+        table.append([{"id": 2, "k": "a"}])
+        assert bounds(table) == (1, 9, False)
+
+    def test_a_process_that_knows_none_reads_them(self, table, reads):
+        view._remembered = view._Remembered(100)
+        table.append([{"id": 9, "k": "a"}])
+        assert any("column_stats" in columns for columns in reads)
+        assert bounds(table) == (5, 9, True)
+
+    def test_what_others_have_written_counts(self, table):
+        other = phalanx.open(table.uri)
+        for id in (100, -100):
+            table.append([{"id": id, "k": "a"}])
+            view._remembered = view._Remembered(100)
+            other.append([{"id": id * 2, "k": "a"}])
+            view._remembered = view._Remembered(100)
+        assert bounds(table) == (-200, 200, True)
+
+    def test_one_version_after_a_rollback(self, table):
+        before = table.version
+        table.append([{"id": 50, "k": "a"}])
+        table.rollback(before)
+        table.append([{"id": 6, "k": "a"}])
+        assert bounds(table) == (5, 6, True)
+
+
+class TestRemembering:
+    @pytest.fixture
+    def row(self, table):
+        return table._snapshot.leaves.row(0)
+
+    def test_another_schema_reads_them_anew(self, table, row):
+        remembered, snapshot = view._Remembered(10), table._snapshot
+        remembered.put(snapshot, row, {})
+        assert remembered.get(snapshot, row) == {}
+        wider = TableSchema.assign(pa.schema([*SCHEMA, ("more", pa.int64())]))
+        snapshot.head = replace(snapshot.head, schema=wider)
+        assert remembered.get(snapshot, row) is None
+
+    def test_another_version_or_leaf(self, table, row):
+        remembered, snapshot = view._Remembered(10), table._snapshot
+        remembered.put(snapshot, row, {})
+        assert remembered.get(snapshot, replace(row, read_version=DETACHED + 1)) is None
+        assert remembered.get(snapshot, snapshot.leaves.row(1)) is None
+
+    @pytest.mark.parametrize("version", [None, 1, DETACHED - 1])
+    def test_versions_on_main_are_not(self, table, row, version):
+        remembered = view._Remembered(10)
+        remembered.put(table._snapshot, replace(row, read_version=version), {})
+        assert not remembered._found
+
+    def test_it_is_bounded(self, table, row):
+        remembered = view._Remembered(3)
+        rows = [replace(row, read_version=DETACHED + n) for n in range(5)]
+        for each in rows:
+            remembered.put(table._snapshot, each, {})
+        known = [remembered.get(table._snapshot, each) is not None for each in rows]
+        assert known == [False, False, True, True, True]
