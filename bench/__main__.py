@@ -18,6 +18,7 @@ ALL = (
     "spark_scan",
     "spark_prune",
     "spark_write",
+    "bridge",
 )
 
 
