@@ -176,7 +176,7 @@ class Leaf:
             handle = None
             if delta.added:  # where rows were written, a leaf has been made
                 with contextlib.suppress(CorruptTable):
-                    handle = self.open(EMPTY_VERSION)
+                    handle = self._numbered(self.open(EMPTY_VERSION), schema)
             if handle is None:
                 handle = self.create(schema)
             if handle.version != EMPTY_VERSION:

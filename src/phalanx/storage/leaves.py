@@ -268,6 +268,8 @@ class Leaves:
         every row in question decides.
         """
         low, high = self.range_of(spec.id)
+        if low == high:  # also of a spec that these leaves do not know yet
+            return low, low, None
         left = {}
         for field, key in zip(spec.fields, keys, strict=False):
             code = self._code(field.column_name, key)

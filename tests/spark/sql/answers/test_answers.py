@@ -1,0 +1,78 @@
+"""Aggregates that the manifest answers are the ones that a scan gives."""
+
+import pytest
+
+ROWS = (
+    "SELECT id, TIMESTAMP '2023-11-01' + make_dt_interval(CAST(id AS INT)) AS ts, "
+    "element_at(array('US', 'DE', NULL), CAST(id % 3 AS INT) + 1) AS country, "
+    "IF(id % 4 = 0, NULL, CAST(id AS INT)) AS n, "
+    "IF(id % 9 = 0, double('NaN'), id * 0.5D) AS x, concat('s', id) AS s FROM range(120)"
+)
+ANSWERED = [
+    "SELECT count(*) FROM {db}.t",
+    "SELECT count(*) FROM {db}.t WHERE country = 'US'",
+    "SELECT count(*) FROM {db}.t WHERE country IS NULL",
+    "SELECT count(*) FROM {db}.t WHERE country = 'nowhere'",
+    "SELECT country, count(*) FROM {db}.t GROUP BY country",
+    "SELECT country, count(*), count(n), count(id), count(country) FROM {db}.t GROUP BY country",
+    "SELECT min(id), max(id), min(ts), max(ts), min(n), max(n), min(s), max(s) FROM {db}.t",
+    "SELECT country, min(n), max(ts) FROM {db}.t WHERE country <> 'DE' GROUP BY country",
+    "SELECT max(country), min(country), count(country) FROM {db}.t",
+    "SELECT max(id) FROM {db}.t WHERE country = 'nowhere'",
+    "SELECT year(ts), count(*) FROM {db}.t GROUP BY year(ts)",
+    "SELECT year(ts), month(ts), country, count(*) FROM {db}.t GROUP BY 1, 2, 3",
+    "SELECT count(*) FROM {db}.t WHERE ts >= '2024-01-01'",
+]
+READ = [
+    "SELECT count(*) FROM {db}.t WHERE ts >= '2024-01-15'",
+    "SELECT count(DISTINCT country) FROM {db}.t",
+    "SELECT sum(id) FROM {db}.t",
+    "SELECT max(x), min(x) FROM {db}.t",
+    "SELECT n, count(*) FROM {db}.t GROUP BY n",
+    "SELECT country, count(*) FROM {db}.t WHERE id % 2 = 0 GROUP BY country",
+]
+
+
+@pytest.fixture(scope="module")
+def table(shared_lake):
+    shared_lake.both("t", ROWS, "months(ts), country")
+    return shared_lake
+
+
+def plan(lake, query):
+    return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.mark.parametrize("query", ANSWERED)
+def test_answered(table, query):
+    table.same(query)
+    assert "LocalTableScan" in plan(table, query)
+    assert "BatchScan" not in plan(table, query)
+
+
+@pytest.mark.parametrize("query", READ)
+def test_read(table, query):
+    table.same(query)
+    assert "BatchScan" in plan(table, query)
+
+
+def test_another_time_zone(table, zone):
+    zone("America/New_York")
+    query = "SELECT year(ts), month(ts), count(*) FROM {db}.t GROUP BY 1, 2"
+    table.same(query)
+    assert "BatchScan" in plan(table, query)
+
+
+def test_after_changes(lake):
+    lake.both("t", ROWS, "country")
+    lake.sql("DELETE FROM {db}.t WHERE id IN (0, 119)")
+    lake.sql("UPDATE {db}.t SET n = 7 WHERE id = 5")
+    lake.copy("t", f"SELECT * FROM {lake['t']}")
+    for query in ("SELECT min(id), max(id), count(n), min(n) FROM {db}.t", *ANSWERED[:6]):
+        lake.same(query)
+    assert "BatchScan" in plan(lake, "SELECT min(id) FROM {db}.t")
+    lake.sql(f"CALL lake.system.rollback('{lake.name}.t', '1')")
+    lake.copy("t", ROWS)
+    for query in ANSWERED[:8]:
+        lake.same(query)
+    assert "LocalTableScan" in plan(lake, "SELECT min(id) FROM {db}.t")

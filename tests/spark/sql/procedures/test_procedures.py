@@ -1,0 +1,64 @@
+"""CALL lake.system.<procedure>."""
+
+import pytest
+from pyspark.errors import AnalysisException
+
+
+@pytest.fixture
+def table(lake):
+    lake.sql("CREATE TABLE {db}.t (id INT, country STRING) PARTITIONED BY (country)")
+    lake.sql("INSERT INTO {db}.t VALUES (1, 'US'), (2, 'DE')")
+    return lake
+
+
+def call(lake, procedure, arguments):
+    return lake.sql(f"CALL lake.system.{procedure}({arguments})").collect()
+
+
+def test_they_are_listed_and_described(lake):
+    names = [row.procedure_name for row in lake.sql("SHOW PROCEDURES IN lake.system").collect()]
+    assert {"vacuum", "rollback", "tag", "expire_snapshots", "check", "repair"} <= set(names)
+    described = lake.sql("DESCRIBE PROCEDURE lake.system.vacuum").collect()
+    assert "Remove old snapshots" in str(described)
+
+
+def test_tag_and_rollback(table):
+    name = f"{table.name}.t"
+    assert call(table, "tag", f"table => '{name}', name => 'good'") == [("good", 2)]
+    table.sql("DELETE FROM {db}.t WHERE country = 'US'")
+    ((version,),) = call(table, "rollback", f"'{name}', 'good'")
+    assert version == table.open("t").version == 5
+    assert table.rows("SELECT * FROM {db}.t") == [(1, "US"), (2, "DE")]
+    assert call(table, "drop_tag", f"'{name}', 'good'") == [("good",)]
+
+
+def test_vacuum_and_expire(table):
+    name = f"{table.name}.t"
+    table.sql("TRUNCATE TABLE {db}.t")
+    (row,) = call(table, "vacuum", f"table => '{name}', dry_run => true")
+    assert row.report.startswith("would remove 0 files")
+    call(table, "expire_snapshots", f"table => '{name}', older_than => '0 seconds'")
+    call(table, "vacuum", f"table => '{name}', older_than => '0 seconds', force => true")
+    with pytest.raises(AnalysisException, match=r"version 2 .* removed by vacuum"):
+        table.sql("SELECT * FROM {db}.t VERSION AS OF 2").collect()
+
+
+def test_check_and_repair(table):
+    (row,) = call(table, "check", f"'{table.name}.t'")
+    assert row.report.startswith("ok")
+    assert call(table, "repair", f"table => '{table.name}.t', dry_run => true")
+
+
+@pytest.mark.parametrize(
+    ("procedure", "arguments", "message"),
+    [
+        ("nothing", "'t'", "there is no procedure system.nothing"),
+        ("rollback", "'{name}', '99'", "no version 99"),
+        ("vacuum", "table => '{name}', older_than => 'soon'", "'soon' is no span of time"),
+        ("check", "'{ns}.missing'", "missing"),
+    ],
+)
+def test_refusals(table, procedure, arguments, message):
+    arguments = arguments.format(name=f"{table.name}.t", ns=table.name)
+    with pytest.raises(AnalysisException, match=message):
+        call(table, procedure, arguments)
