@@ -81,7 +81,7 @@ def driver(master, bridge, tmp_path_factory):
     options = {"warehouse": str(folder / "lake"), "master": master, "conf": conf}
     found = Driver(folder, options)
     found.folder = folder
-    found.python("spark.sparkContext.setLogLevel('INFO')")
+    found.log_all()
     yield found
     found.stop()
 

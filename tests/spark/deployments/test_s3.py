@@ -18,7 +18,7 @@ def driver(s3_options, bridge, tmp_path_factory):
         "storage_options": s3_options,
     }
     found = Driver(folder, options)
-    found.python("spark.sparkContext.setLogLevel('INFO')")
+    found.log_all()
     yield found
     found.stop()
 
