@@ -79,6 +79,17 @@ class TestStatistics:
             view._remembered = view._Remembered(100)
         assert bounds(table) == (-200, 200, True)
 
+    def test_they_come_with_what_others_have_written(self, table, reads):
+        """Whoever is overtaken reads what has changed once, statistics included."""
+        phalanx.open(table.uri).append([{"id": 100, "k": "a"}])
+        table._snapshot.statistics = {}
+        view._remembered = view._Remembered(100)
+        table.refresh()
+        reads.clear()
+        table.append([{"id": 3, "k": "a"}])
+        assert not any("column_stats" in columns for columns in reads)
+        assert bounds(table) == (3, 100, True)
+
     def test_one_version_after_a_rollback(self, table):
         before = table.version
         table.append([{"id": 50, "k": "a"}])

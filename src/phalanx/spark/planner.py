@@ -165,6 +165,8 @@ class _Planner:
         self._snapshot = handle.snapshot()
         schema, zone = self._snapshot.head.schema, request["zone"]
         self._columns = [field["name"] for field in json.loads(request["schema"])["fields"]]
+        special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
+        self._hidden = tuple(name for name in self._columns if name in special)
         self._plan = Plan(self._snapshot, conjunction_of(request["filters"], schema, zone))
         self._indices = self._plan.indices
         if request.get("leaves") is not None:
@@ -217,14 +219,14 @@ class _Planner:
 
     def _leaf(self, index: int, is_small: bool) -> _Leaf:
         row = self._snapshot.leaves.row(index)
-        named, leaf_named = PARTITION in self._columns, LEAF in self._columns
+        named, leaf_named = PARTITION in self._hidden, LEAF in self._hidden
         piece = Piece(
             (Member(row.location, row.read_version),),
             self._plan.residual(index),
             partition=self._plan.name_of(row) if named else "",
             leaf=row.object_id if leaf_named else "",
         )
-        bundled = is_small and not (named or leaf_named or ROW_ID in self._columns)
+        bundled = is_small and not self._hidden
         return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK, bundled)
 
     def _share(self) -> float:
@@ -314,6 +316,7 @@ class _Planner:
             request["schema"],
             request["empty"],
             request.get("limit"),
+            self._hidden,
         )
         return command_of(task, request["schema"])
 

@@ -47,6 +47,8 @@ class ReadTask:
     schema: str
     without_columns: bool = False
     limit: int | None = None
+    #: Which of the columns wanted are hidden ones, and not the table's own.
+    hidden: Sequence[str] = ()
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in self.pieces:
@@ -58,7 +60,8 @@ class ReadTask:
         if self.without_columns:
             yield from self._counted(piece)
             return
-        special = {PARTITION: piece.partition, LEAF: piece.leaf}
+        values = {PARTITION: piece.partition, LEAF: piece.leaf}
+        special = {name: value for name, value in values.items() if name in self.hidden}
         for batch in self._scanned(piece):
             arrays = [
                 pa.repeat(special[field.name], batch.num_rows)
@@ -82,8 +85,8 @@ class ReadTask:
         )
 
     def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        columns = [name for name in self._wanted.names if name not in (PARTITION, LEAF, ROW_ID)]
-        row_ids = ROW_ID in self._wanted.names or not columns
+        columns = [name for name in self._wanted.names if name not in self.hidden]
+        row_ids = ROW_ID in self.hidden or not columns
         if len(piece.members) > 1:
             return bundle.scan(
                 self._location, piece.members, columns, piece.where, self.limit, in_order=False

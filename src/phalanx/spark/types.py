@@ -107,8 +107,10 @@ def _arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
                 "strings by their bytes, so leave it out and use COLLATE in queries"
             )
     type = arrow_type(field["type"], prefix + name)
-    if spark_type(type, name) != field["type"]:
-        kept[SPARK_TYPE] = json.dumps(field["type"])
+    # By bytes is how strings are compared anyway, and Spark reads no type that says so.
+    declared = json.dumps(field["type"]).replace(" collate UTF8_BINARY", "")
+    if json.dumps(spark_type(type, name)) != declared:
+        kept[SPARK_TYPE] = declared
     return pa.field(name, type, field["nullable"], kept or None)
 
 

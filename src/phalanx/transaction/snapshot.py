@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
@@ -30,6 +31,8 @@ Version = int | str | dt.datetime
 _SAVE_AFTER = 16
 #: How many transactions behind it may be to be of use at all.
 _TOO_OLD = 5_000
+#: Of how many changed leaves the statistics are kept for whoever changes them next.
+_FEW_LEAVES = 64
 
 
 class Snapshot:
@@ -48,6 +51,8 @@ class Snapshot:
         self._leaves = leaves
         #: The transactions since the snapshot this one was advanced from; None if unknown.
         self.news = news
+        #: The statistics of leaves that were read with it, by object id, as the manifest has them.
+        self.statistics: Mapping[str, Any] = {}
 
     @staticmethod
     def latest(location: Location, known: Snapshot | None = None) -> Snapshot:
@@ -266,7 +271,7 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     made_by = transaction_row(head.transaction_id)
     ends = f"object_id IN ('{HEAD_ID}', {quote(made_by)})"
     # All in one go: to read little takes Lance as long as to read a little more.
-    everything = list(dict.fromkeys([*columns, *Leaves.columns_in(head)]))
+    everything = list(dict.fromkeys([*columns, *Leaves.columns_in(head), "column_stats"]))
     found = manifest.read(everything, f"sequence > {head.sequence} OR {ends}")
     rows = found.select(columns).to_pylist()
     by_type: dict[str, list[dict[str, Any]]] = {}
@@ -293,10 +298,15 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
         if row["object_type"] == TABLE and row["sequence"] > head.sequence
     ]
     if changed:
-        newer = Leaves.of_rows(found.take(changed), manifest, newest)
+        found = found.take(changed)
+        newer = Leaves.of_rows(found, manifest, newest)
         leaves = leaves.apply([leaves.matching(newer.row(i)) for i in range(len(newer))])
     news = frozenset(made["transaction_id"] for made in described)
-    return Snapshot(manifest, newest, leaves, news)
+    snapshot = Snapshot(manifest, newest, leaves, news)
+    if 0 < len(changed) <= _FEW_LEAVES and "column_stats" in found.schema.names:
+        cells = (found.column(name).to_pylist() for name in ("object_id", "column_stats"))
+        snapshot.statistics = dict(zip(*cells, strict=True))
+    return snapshot
 
 
 def sequence_of(manifest: ManifestVersion) -> int | None:

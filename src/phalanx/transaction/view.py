@@ -428,6 +428,8 @@ def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, 
     wanted: dict[str, LeafRow] = {}
     for row in leaves:
         known = _remembered.get(snapshot, row)
+        if known is None and row.object_id in snapshot.statistics:
+            known = statistics.from_rows(snapshot.statistics[row.object_id], snapshot.head.schema)
         if known is None:
             wanted[row.object_id] = row
         else:
