@@ -11,7 +11,7 @@ import scala.sys.process.{Process, ProcessLogger}
 import com.fasterxml.jackson.databind.JsonNode
 import net.razorvine.pickle.Pickler
 
-import org.apache.spark.SparkException
+import org.apache.spark.{SparkEnv, SparkException}
 import org.apache.spark.api.python.{PythonFunction, PythonUtils, PythonWorkerUtils, SimplePythonFunction, SpecialLengths}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
@@ -26,7 +26,8 @@ import org.apache.spark.sql.internal.SQLConf
  */
 object Bridge extends Logging {
 
-  private def conf(key: String): Option[String] = Option(SQLConf.get.getConfString(key, null))
+  private def conf(key: String): Option[String] =
+    Option(SQLConf.get.getConfString(key, null)).filter(_.nonEmpty)
 
   /** The interpreter that plans. It is Python also where the driver's is, say, a notebook. */
   private def planner: SimplePythonFunction = {
@@ -43,7 +44,11 @@ object Bridge extends Logging {
   def tasks: SimplePythonFunction = function(executors, planner.pythonVer)
 
   private def executors: String = conf("spark.pyspark.python")
-    .orElse(sys.env.get("PYSPARK_PYTHON")).getOrElse("python3")
+    .orElse(sys.env.get("PYSPARK_PYTHON").filter(_.nonEmpty))
+    .orElse(conf("spark.sql.phalanx.python").filter(_ => isLocal))
+    .getOrElse("python3")
+
+  private def isLocal: Boolean = SparkEnv.get.conf.get("spark.master", "").startsWith("local")
 
   private def path: String = PythonUtils.mergePythonPaths(PythonUtils.sparkPythonPath,
     conf("spark.sql.phalanx.pythonPath").getOrElse(""), sys.env.getOrElse("PYTHONPATH", ""))
@@ -104,7 +109,8 @@ object Bridge extends Logging {
 
   /** What only looks, and may be asked again of another worker where one has ended. */
   private val Looks = Set("load_table", "table_exists", "list_tables", "list_namespaces",
-    "load_namespace", "push_filters", "partition_keys", "plan_scan", "can_delete", "start_write")
+    "load_namespace", "push_filters", "partition_keys", "plan_scan", "scan_tasks", "can_delete",
+    "start_write")
 
   private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
     try new Call(planner, request).runInPython() catch {
@@ -121,7 +127,8 @@ object Bridge extends Logging {
     new AnalysisException(null: String, null: String, null: String,
       Map.empty[String, String], None, Some(message))
 
-  private val Unloaded = """(?s).*(?:No module named '(?:pyspark_)?phalanx|Cannot run program).*""".r
+  private val Unloaded =
+    """(?s).*(?:No module named '(?:pyspark_phalanx|phalanx|pyarrow|lance)|Cannot run program).*""".r
   private val Marked = """(?s).*\[\[phalanx: (.*?)\]\].*""".r
 
   /** The error of a task with the sentence that Python gave, if it gave one. */

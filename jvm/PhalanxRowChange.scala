@@ -63,7 +63,7 @@ class PhalanxDelta(table: PhalanxTable, command: String, info: LogicalWriteInfo,
     new PhalanxDeltaFactory(Json.bytes(plan.get("command")), struct)
 
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
-    val sent = messages.toSeq.collect { case PhalanxMessage(bytes) => bytes }
+    val sent = PhalanxMessage.bytes(messages)
     Bridge.call("commit_changes", "job" -> plan.get("job"), "messages" -> sent)
   }
 

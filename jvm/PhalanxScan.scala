@@ -208,7 +208,7 @@ class PhalanxScan(
   override def description(): String = s"phalanx ${table.name()} ${plan.get("summary").asText()}"
 
   override def supportedCustomMetrics(): Array[CustomMetric] =
-    Array(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
+    Metrics.seen(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
 
   override def reportDriverMetrics(): Array[CustomTaskMetric] = Array(
     Metric("leavesPlanned", plan.get("selected").asLong()),

@@ -1,12 +1,15 @@
 package org.apache.spark.sql.phalanx
 
+import java.nio.file.Paths
 import java.util
 
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
+import org.apache.spark.SparkContext
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.distributions.{Distribution, Distributions}
 import org.apache.spark.sql.connector.expressions.{Expression, SortOrder}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
@@ -74,7 +77,7 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
     val arguments = Seq(
       "job" -> plan.get("job"),
-      "messages" -> messages.toSeq.collect { case PhalanxMessage(bytes) => bytes })
+      "messages" -> PhalanxMessage.bytes(messages))
     table match {
       case staged: PhalanxStagedTable => staged.hold(arguments)
       case _ =>
@@ -88,7 +91,7 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   override def abort(messages: Array[WriterCommitMessage]): Unit = ()
 
   override def supportedCustomMetrics(): Array[CustomMetric] =
-    Array(new RowsWritten, new LeavesWritten)
+    Metrics.seen(new RowsWritten, new LeavesWritten)
 
   override def reportDriverMetrics(): Array[CustomTaskMetric] =
     Array(Metric("rowsWritten", rows), Metric("leavesWritten", leaves))
@@ -105,6 +108,28 @@ class LeavesWritten extends CustomSumMetric {
 
 /** What a task has written, for Python to commit. Only the attempt that succeeded sends one. */
 case class PhalanxMessage(bytes: Array[Byte]) extends WriterCommitMessage
+
+object PhalanxMessage {
+  /** What tasks have sent; a task without rows sends nothing. Where the jar came late, the class
+   *  of a message may be that of another class loader, and must not be passed over for that. */
+  def bytes(messages: Array[WriterCommitMessage]): Seq[Array[Byte]] =
+    messages.toSeq.filter(_ != null).map {
+      case found: Product if found.productPrefix == "PhalanxMessage" =>
+        found.productElement(0).asInstanceOf[Array[Byte]]
+      case other => throw new IllegalStateException(s"a task sent ${other.getClass.getName}")
+    }
+}
+
+/** Spark's listeners make metrics by the names of their classes, and do not see a jar that was
+ *  added to a running session: there are none then. */
+object Metrics {
+  def seen(metrics: CustomMetric*): Array[CustomMetric] = {
+    val jar = Paths.get(getClass.getProtectionDomain.getCodeSource.getLocation.toURI).getFileName
+    val early = (getClass.getClassLoader eq classOf[SparkContext].getClassLoader) ||
+      SparkSession.active.sparkContext.conf.get("spark.jars", "").contains(jar.toString)
+    if (early) metrics.toArray else Array.empty
+  }
+}
 
 class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends DataWriterFactory {
   private val workers = new Workers

@@ -52,6 +52,13 @@ class Driver:
         """What some code leaves in `result`; it has the session as `spark`."""
         return self._ask(python=code)
 
+    def log_all(self):
+        """Log at INFO. A driver in Python shows that only of loggers that are named."""
+        self.python(
+            "log4j = spark._jvm.org.apache.logging.log4j\n"
+            "log4j.core.config.Configurator.setLevel('org.apache.spark', log4j.Level.INFO)"
+        )
+
     def send(self, **request):
         """Start a statement without waiting for it; `wait` does."""
         self.process.stdin.write(json.dumps(request) + "\n")

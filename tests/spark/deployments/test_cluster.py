@@ -76,12 +76,12 @@ def driver(master, bridge, tmp_path_factory):
         "spark.speculation.quantile": "0.5",
         # A task that writes waits, as often as there are files in this folder.
         "spark.executorEnv.PHALANX_FAILPOINT": f"write.files-written:wait:{folder / 'waits'}",
-        "spark.log.level": "INFO",
     }
     (folder / "waits").mkdir()
     options = {"warehouse": str(folder / "lake"), "master": master, "conf": conf}
     found = Driver(folder, options)
     found.folder = folder
+    found.log_all()
     yield found
     found.stop()
 

@@ -49,6 +49,7 @@ def test_what_breaks(broken, subtests):
     table = driver.warehouse / "broken" / "t"
     bridge = "spark._jvm.org.apache.spark.sql.phalanx.Bridge"
     count = "SELECT count(id) FROM lake.broken.t"
+    total = "SELECT sum(id) FROM lake.broken.t"
     with subtests.test("an error that nobody expected"):
         with pytest.raises(Failure) as failed:
             driver.python(f"{bridge}.call('no_such_thing', spark._jvm.PythonUtils.toSeq([]))")
@@ -83,8 +84,10 @@ def test_what_breaks(broken, subtests):
         # Spark lets nobody change this one while it runs, so this goes around it.
         confs = "spark._jsparkSession.sessionState().conf()"
         driver.python(f"{confs}.setConfString('spark.pyspark.python', '/no/such/python3')")
-        found = task_failure(driver, count)
-        driver.python(f"{confs}.unsetConf('spark.pyspark.python')")
+        try:
+            found = task_failure(driver, total)
+        finally:
+            driver.python(f"{confs}.unsetConf('spark.pyspark.python')")
         assert "the Python of Spark's executors, /no/such/python3, does not run" in found
         assert driver.sql(count) == [(10,)]
     with subtests.test("a file of a leaf is gone"):

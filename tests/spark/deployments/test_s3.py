@@ -14,10 +14,11 @@ def driver(s3_options, bridge, tmp_path_factory):
     options = {
         "warehouse": "s3://lake/spark/house",
         "master": "local[2]",
-        "conf": {**QUIET, "spark.log.level": "INFO"},
+        "conf": QUIET,
         "storage_options": s3_options,
     }
     found = Driver(folder, options)
+    found.log_all()
     yield found
     found.stop()
 
