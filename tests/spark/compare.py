@@ -39,8 +39,13 @@ def same(spark, query):
     """
     expected = spark.sql(_TABLE.sub(r"copy_\1_\2", query)).collect()
     found = spark.sql(query).collect()
-    assert multiset(found) == multiset(expected), query
+    given, wanted = multiset(found), multiset(expected)
+    assert given == wanted, f"{query}\nmissing: {few(wanted - given)}\nextra: {few(given - wanted)}"
     return found
+
+
+def few(rows):
+    return f"{sum(rows.values())} rows such as {list(rows.items())[:5]}"
 
 
 def multiset(rows):

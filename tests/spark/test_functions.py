@@ -91,9 +91,12 @@ def views(spark, tmp_path_factory):
         spark.read.parquet(str(folder / f"{name}.parquet")).createOrReplaceTempView(f"v_{name}")
 
 
-def in_spark(spark, call, column):
-    rows = spark.sql(f"SELECT at, {call} AS v FROM v_{column}").collect()
-    return [row.v for row in sorted(rows, key=lambda row: row.at)]
+def in_spark(spark, calls, column):
+    """What each call gives, in the order of the vectors."""
+    named = ", ".join(f"{call} AS c{at}" for at, call in enumerate(calls))
+    found = spark.sql(f"SELECT at, {named} FROM v_{column}").collect()
+    rows = sorted(found, key=lambda row: row.at)
+    return [[row[at + 1] for row in rows] for at in range(len(calls))]
 
 
 def shown(values):
@@ -101,11 +104,11 @@ def shown(values):
     return [repr(v) if isinstance(v, float) else v for v in values]
 
 
-@pytest.mark.parametrize("buckets", [1, 16, 1000, 2**31 - 1])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_bucket(spark, column, buckets):
-    expected = Bucket(buckets).apply([COLUMNS[column]]).to_pylist()
-    assert in_spark(spark, f"lake.bucket({buckets}, v)", column) == expected
+def test_bucket(spark, column):
+    buckets = (1, 16, 1000, 2**31 - 1)
+    expected = [Bucket(number).apply([COLUMNS[column]]).to_pylist() for number in buckets]
+    assert in_spark(spark, [f"lake.bucket({number}, v)" for number in buckets], column) == expected
 
 
 WIDTHS = {
@@ -114,24 +117,24 @@ WIDTHS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("column", "width"), [(c, w) for c, ws in WIDTHS.items() for w in ws])
-def test_truncate(spark, column, width):
-    expected = Truncate(width).apply([COLUMNS[column]]).to_pylist()
-    assert shown(in_spark(spark, f"lake.truncate({width}, v)", column)) == shown(expected)
+@pytest.mark.parametrize("column", WIDTHS)
+def test_truncate(spark, column):
+    widths = WIDTHS[column]
+    expected = [Truncate(width).apply([COLUMNS[column]]).to_pylist() for width in widths]
+    found = in_spark(spark, [f"lake.truncate({width}, v)" for width in widths], column)
+    assert [shown(values) for values in found] == [shown(values) for values in expected]
 
 
 PARTS = {"year": Year(), "month": Month(), "day": Day(), "hour": Hour()}
 
 
-@pytest.mark.parametrize(
-    ("column", "part"),
-    [(c, p) for c in TIMES for p in PARTS if (c, p) != ("day", "hour")],
-)
+@pytest.mark.parametrize("column", TIMES)
 @pytest.mark.parametrize("session_zone", ["UTC", "Asia/Tokyo"])
-def test_parts_are_in_utc(spark, zone, column, part, session_zone):
+def test_parts_are_in_utc(spark, zone, column, session_zone):
     zone(session_zone)
-    expected = PARTS[part].apply([COLUMNS[column]]).to_pylist()
-    assert in_spark(spark, f"lake.{part}(v)", column) == expected
+    parts = [part for part in PARTS if (column, part) != ("day", "hour")]
+    expected = [PARTS[part].apply([COLUMNS[column]]).to_pylist() for part in parts]
+    assert in_spark(spark, [f"lake.{part}(v)" for part in parts], column) == expected
 
 
 UNITS = {
@@ -142,23 +145,20 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("column", "unit"), [(c, u) for c in TIMES for u in UNITS if (c, u) != ("day", "hours")]
-)
-def test_units_since_1970(spark, column, unit):
-    expected = [UNITS[unit](m) for m in MOMENTS] + [None]
-    assert in_spark(spark, f"lake.{unit}(v)", column) == expected
+@pytest.mark.parametrize("column", TIMES)
+def test_units_since_1970(spark, column):
+    units = [unit for unit in UNITS if (column, unit) != ("day", "hours")]
+    expected = [[UNITS[unit](m) for m in MOMENTS] + [None] for unit in units]
+    assert in_spark(spark, [f"lake.{unit}(v)" for unit in units], column) == expected
 
 
 def test_multi_bucket(spark):
     pairs = [(a, b) for a in [*INTEGERS[:6], None] for b in [*TEXT, None]]
-    frame = spark.createDataFrame(
-        [(n, *pair) for n, pair in enumerate(pairs)], "at INT, a BIGINT, b STRING"
-    )
-    frame.createOrReplaceTempView("v_pairs")
+    rows = [(number, *pair) for number, pair in enumerate(pairs)]
+    spark.createDataFrame(rows, "at INT, a BIGINT, b STRING").createOrReplaceTempView("v_pairs")
     arrays = [pa.array([a for a, _ in pairs], pa.int64()), pa.array([b for _, b in pairs])]
     expected = MultiBucket(16).apply(arrays).to_pylist()
-    assert in_spark(spark, "lake.multi_bucket(16, a, b)", "pairs") == expected
+    assert in_spark(spark, ["lake.multi_bucket(16, a, b)"], "pairs") == [expected]
 
 
 @pytest.mark.parametrize(

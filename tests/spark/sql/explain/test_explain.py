@@ -70,7 +70,7 @@ def test_metrics(filled):
 
 def test_statistics(filled):
     frame = filled.sql("SELECT id FROM {db}.t WHERE country = 'c1'")
-    stats = frame._jdf.queryExecution().optimizedPlan().stats()
+    stats = frame._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).stats()
     assert stats.rowCount().get().longValue() == 100
     assert 0 < int(str(stats.sizeInBytes())) < 1_000_000
 
