@@ -110,7 +110,7 @@ object Bridge extends Logging {
   /** What only looks, and may be asked again of another worker where one has ended. */
   private val Looks = Set("load_table", "table_exists", "list_tables", "list_namespaces",
     "load_namespace", "push_filters", "partition_keys", "plan_scan", "scan_tasks", "can_delete",
-    "start_write")
+    "aggregate", "list_procedures", "start_write", "start_changes")
 
   private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
     try new Call(planner, request).runInPython() catch {

@@ -23,8 +23,7 @@ object Functions {
       case _ +: columns if columns.nonEmpty && columns.forall(Hashing.takes) => MultiBucket(columns)
     }),
     new Unbound("truncate", "truncate(width, column)", {
-      case Seq(_, kind @ (StringType | ByteType | ShortType | IntegerType | LongType | FloatType
-          | DoubleType | _: DecimalType)) => Truncate(kind)
+      case Seq(_, kind) if Truncate.takes(kind) => Truncate(kind)
     })
   ).map(found => found.name() -> found).toMap ++
     Seq("years", "months", "days", "hours").map(unit => unit -> new Unbound(unit, s"$unit(column)", {
@@ -34,6 +33,16 @@ object Functions {
     Seq("year", "month", "day", "hour").map(part => part -> new Unbound(part, s"$part(column)", {
       case Seq(kind @ (DateType | TimestampType | TimestampNTZType)) => Part(part, kind)
     }))
+
+  private val Truncated = "truncate_(\\d+)".r
+
+  /** A transform by its name; `truncate_4` is `truncate(4, …)`, for where constants are no arguments. */
+  def find(name: String): Option[UnboundFunction] = name match {
+    case Truncated(width) => Some(new Unbound(name, s"$name(column)", {
+      case Seq(kind) if Truncate.takes(kind) => TruncateTo(width.toInt, kind)
+    }))
+    case _ => all.get(name)
+  }
 }
 
 private class Unbound(called: String, text: String, make: PartialFunction[Seq[DataType], BoundFunction])
@@ -146,21 +155,39 @@ case class Truncate(kind: DataType) extends ScalarFunction[Any] {
   override def resultType(): DataType = kind
   override def name(): String = "truncate"
   override def canonicalName(): String = s"phalanx.truncate(${kind.catalogString})"
-  override def produceResult(row: InternalRow): Any = if (row.isNullAt(1)) null else {
-    val width = row.getInt(0)
-    row.get(1, kind) match {
-      case text: UTF8String => text.substring(0, width)
-      case number: Byte => (number - number % width).toByte
-      case number: Short => (number - number % width).toShort
-      case number: Int => number - number % width
-      case number: Long => number - number % width
-      case number: Float => ((number.toDouble - number.toDouble % width) + 0.0).toFloat
-      case number: Double => (number - number % width) + 0.0
-      case number: Decimal =>
-        val exact = number.toJavaBigDecimal
-        Decimal(exact.subtract(exact.remainder(java.math.BigDecimal.valueOf(width))),
-          kind.asInstanceOf[DecimalType].precision, kind.asInstanceOf[DecimalType].scale)
-    }
+  override def produceResult(row: InternalRow): Any =
+    if (row.isNullAt(1)) null else Truncate.of(row.get(1, kind), row.getInt(0), kind)
+}
+
+/** The same with a width that is known. */
+case class TruncateTo(width: Int, kind: DataType) extends ScalarFunction[Any] {
+  override def inputTypes(): Array[DataType] = Array(kind)
+  override def resultType(): DataType = kind
+  override def name(): String = s"truncate_$width"
+  override def canonicalName(): String = s"phalanx.truncate_$width(${kind.catalogString})"
+  override def produceResult(row: InternalRow): Any =
+    if (row.isNullAt(0)) null else Truncate.of(row.get(0, kind), width, kind)
+}
+
+private object Truncate {
+  def takes(kind: DataType): Boolean = kind match {
+    case StringType | ByteType | ShortType | IntegerType | LongType | FloatType | DoubleType
+        | _: DecimalType => true
+    case _ => false
+  }
+
+  def of(value: Any, width: Int, kind: DataType): Any = value match {
+    case text: UTF8String => text.substring(0, width)
+    case number: Byte => (number - number % width).toByte
+    case number: Short => (number - number % width).toShort
+    case number: Int => number - number % width
+    case number: Long => number - number % width
+    case number: Float => ((number.toDouble - number.toDouble % width) + 0.0).toFloat
+    case number: Double => (number - number % width) + 0.0
+    case number: Decimal =>
+      val exact = number.toJavaBigDecimal
+      Decimal(exact.subtract(exact.remainder(java.math.BigDecimal.valueOf(width))),
+        kind.asInstanceOf[DecimalType].precision, kind.asInstanceOf[DecimalType].scale)
   }
 }
 

@@ -216,5 +216,5 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     Functions.all.keys.toArray.sorted.map(Identifier.of(namespace, _))
 
   override def loadFunction(ident: Identifier): UnboundFunction =
-    Functions.all.getOrElse(ident.name(), throw new NoSuchFunctionException(ident))
+    Functions.find(ident.name()).getOrElse(throw new NoSuchFunctionException(ident))
 }

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
 from phalanx.model.specs import PartitionField
@@ -41,7 +42,7 @@ def aggregate(request: Request) -> Reply:
         return {}
     try:
         return _Answer(handle.snapshot(), request).reply()
-    except (_Unknown, Untranslatable):
+    except (_Unknown, Untranslatable, InvalidInput):  # a hidden column, for example
         return {}
 
 

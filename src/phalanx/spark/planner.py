@@ -200,7 +200,7 @@ class _Planner:
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
         return {
-            "partitioning": [field.to_json() for field in fields],
+            "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
             "total": self._plan.total,
             "selected": len(self._indices),
@@ -259,7 +259,7 @@ class _Planner:
         return [
             field
             for field in reported(head.spec, head.schema)
-            if field.can_be_computed and all(path[0] in self._columns for path in field.sources)
+            if field.can_be_a_key and all(path[0] in self._columns for path in field.sources)
         ]
 
     def _keyed(self, chosen: Sequence[_Leaf], fields: Sequence[Reported]) -> list[Reply]:

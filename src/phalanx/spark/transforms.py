@@ -90,6 +90,17 @@ class Reported:
         """Whether Spark can compute it too, and so cluster and join by it."""
         return self.name != "expr"
 
+    @property
+    def can_be_a_key(self) -> bool:
+        """Whether Spark can join by it: it takes transforms of exactly one column."""
+        return self.can_be_computed and len(self.sources) == 1
+
+    def to_key(self) -> dict[str, Any]:
+        """The same as the key of a scan: Spark takes no constant but the number of buckets."""
+        if self.name != "truncate":
+            return self.to_json()
+        return {"name": f"truncate_{self.args[0]}", "args": [{"column": list(self.args[1])}]}
+
     def to_json(self) -> dict[str, Any]:
         args = [
             {"column": list(arg)} if isinstance(arg, tuple) else {"value": arg} for arg in self.args
