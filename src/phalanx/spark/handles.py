@@ -13,6 +13,7 @@ from typing import Any
 
 from phalanx.errors import ConflictError
 from phalanx.storage.location import Location
+from phalanx.storage.manifest import NoManifest
 from phalanx.transaction.snapshot import Snapshot, Version
 
 _KEPT = 16
@@ -72,7 +73,13 @@ _recent: OrderedDict[tuple[str, int, str], Snapshot] = OrderedDict()
 
 
 def remember(snapshot: Snapshot) -> None:
-    """Keep a snapshot for the calls that follow."""
+    """Keep a snapshot for the calls that follow.
+
+    Not one that is yet to be made: it has no leaf, and the version and transaction that the
+    table will have, or has.
+    """
+    if isinstance(snapshot.manifest, NoManifest):
+        return
     key = (snapshot.location.uri, snapshot.sequence, snapshot.head.transaction_id)
     _recent[key] = snapshot
     _recent.move_to_end(key)
