@@ -102,6 +102,36 @@ def main() -> None:
         before = phalanx.open(Path(folder) / "events", version=1)
         print(f"version 1 had {before.count()} rows")
 
+        step("The same table in Spark (starting it takes a moment)")
+        in_spark(Path(folder))
+
+
+def in_spark(folder: Path) -> None:
+    """The table from a Spark session: an aggregate, a pruned query, and a change."""
+    from phalanx.spark import session
+
+    quiet = {"spark.log.level": "ERROR", "spark.ui.enabled": "false"}
+    quiet |= {"spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+    spark = session(folder / "warehouse", master="local[2]", conf=quiet)
+    try:
+        events = spark.read.format("phalanx").load(str(folder / "events"))
+        events.createOrReplaceTempView("events")
+        spark.sql("SELECT country, count(*) AS events FROM events GROUP BY 1 ORDER BY 1").show()
+        spark.sql("SELECT id FROM events WHERE ts >= '2025-03-10' AND country = 'JP'").explain()
+        spark.sql("CREATE NAMESPACE lake.db")
+        spark.sql(
+            "CREATE TABLE lake.db.totals USING phalanx PARTITIONED BY (country) AS "
+            "SELECT country, id % 100 AS customer, sum(amount) AS total FROM events GROUP BY 1, 2"
+        )
+        spark.sql("DELETE FROM lake.db.totals WHERE country = 'US' OR customer >= 50")
+        print("a new table, and a DELETE over its partitions, each one transaction:")
+        spark.sql(
+            "SELECT version, operation, rows_added, rows_removed, leaves "
+            "FROM lake.db.totals.snapshots"
+        ).show()
+    finally:
+        spark.stop()
+
 
 if __name__ == "__main__":
     main()
