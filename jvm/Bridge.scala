@@ -7,11 +7,12 @@ import java.util.concurrent.atomic.LongAdder
 
 import scala.jdk.CollectionConverters._
 import scala.sys.process.{Process, ProcessLogger}
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
 import net.razorvine.pickle.Pickler
 
-import org.apache.spark.{SparkEnv, SparkException}
+import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException}
 import org.apache.spark.api.python.{PythonFunction, PythonUtils, PythonWorkerUtils, SimplePythonFunction, SpecialLengths}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
@@ -113,7 +114,12 @@ object Bridge extends Logging {
     "aggregate", "list_procedures", "start_write", "start_changes")
 
   private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
-    try new Call(planner, request).runInPython() catch {
+    try {
+      val python = planner
+      val reply = new Call(python, request).runInPython()
+      KeepAlive.used(python)
+      reply
+    } catch {
       case error: SparkException if again && Looks(op) =>
         logDebug(s"the planner did not answer $op", error)
         ask(op, request, again = false)
@@ -142,6 +148,45 @@ object Bridge extends Logging {
         throw new SparkException(unfit(interpreter, "executors"))
       case _ => throw error
     }
+  }
+}
+
+/**
+ * Spark ends Python workers that have been idle for a minute, and a new planner takes most of a
+ * second to load. So for half an hour after its last use it is asked something now and then.
+ */
+private object KeepAlive {
+  private val every = 40 * 1000L
+  private val patience = 30 * 60 * 1000000000L
+  private val ping = Json.mapper.writeValueAsBytes(Json.node(Map("op" -> "ping")))
+  private var last, captured = 0L
+  private var ask: () => Unit = () => ()
+
+  private lazy val thread = {
+    val made = new Thread(() => while (true) { Thread.sleep(every); refresh() }, "phalanx-keep-alive")
+    made.setDaemon(true)
+    made.start()
+    made
+  }
+
+  /** A planner was used: workers with its conf are those to be kept. */
+  def used(python: PythonFunction): Unit = synchronized {
+    last = System.nanoTime()
+    if (last - captured > 10 * 1000000000L || captured == 0) {
+      captured = last
+      val conf = SQLConf.get.clone()
+      val artifacts = JobArtifactSet.getCurrentJobArtifactState.getOrElse(null)
+      ask = () => JobArtifactSet.withActiveJobArtifactState(artifacts) {
+        SQLConf.withExistingConf(conf)(new Call(python, ping).runInPython())
+      }
+      thread
+    }
+  }
+
+  private def refresh(): Unit = {
+    val (wanted, now) = synchronized((System.nanoTime() - last < patience, ask))
+    val running = SparkContext.getActive.exists(!_.isStopped) && SparkEnv.get != null
+    if (wanted && running) try now() catch { case NonFatal(_) => } // the next query starts one
   }
 }
 

@@ -189,7 +189,7 @@ class PhalanxScan(
 
   override def filterAttributes(): Array[NamedReference] =
     Json.each(table.found.get("runtime_columns")).map(Json.strings)
-      .filter(column => struct.fieldNames.contains(column.head))
+      .filter(column => struct.findNestedField(column).isDefined)
       .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {

@@ -116,8 +116,8 @@ class Generator:
                 named = ", ".join(f"{key} AS k{at}" for at, key in enumerate(keys))
                 return (
                     f"SELECT {named}, count(*) AS c, count(n) AS cn, sum(price) AS p, "
-                    f"min(ts) AS t, max(x) AS x, round(avg(n), 3) AS a FROM {table} WHERE {where} "
-                    f"GROUP BY {', '.join(keys)}"
+                    f"min(ts) AS t, max(x) + 0.0D AS x, round(avg(n), 3) AS a FROM {table} "
+                    f"WHERE {where} GROUP BY {', '.join(keys)}"  # of two zeros, any is the largest
                 )
             case "count":
                 return (

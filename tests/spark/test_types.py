@@ -38,7 +38,7 @@ def test_both_ways(type):
 
 
 DECLARED = [
-    "varchar(10)", "char(3)", "time(0)", "interval hour to minute", "string collate UTF8_BINARY",
+    "varchar(10)", "char(3)", "time(0)", "interval hour to minute",
     {"type": "array", "elementType": "varchar(5)", "containsNull": True},
     struct(field("char(2)", "a")),
 ]  # fmt: skip
@@ -48,6 +48,13 @@ DECLARED = [
 def test_a_narrower_type_is_remembered(type):
     given = struct(field(type))
     assert spark_schema(arrow_schema(given)) == given
+
+
+@pytest.mark.parametrize("type", ["string", "varchar(10)"])
+def test_to_compare_by_bytes_is_no_type_of_its_own(type):
+    """Spark writes it in SHOW CREATE TABLE, and reads no schema that says so."""
+    given = struct(field(f"{type} collate UTF8_BINARY"))
+    assert spark_schema(arrow_schema(given)) == struct(field(type))
 
 
 def test_a_narrower_type_goes_with_a_change():

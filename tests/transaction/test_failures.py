@@ -10,13 +10,17 @@ import signal
 import time
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.model.predicates import EVERYTHING
+from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from phalanx.table import health
+from phalanx.table.operations import ChangeRows
 from tests.transaction.processes import CONTEXT, start
 from tests.transaction.sabotage import failing, named_in_source, steps
 
@@ -104,6 +108,19 @@ def come_first(table):
     phalanx.open(table.uri).merge([row(9, "new"), row(1, n=5)], ["id"])
 
 
+def change_rows(table, **options):
+    """What Spark does: a row goes by its id."""
+    snapshot = table._snapshot
+    leaf = snapshot.leaves.row(0)
+    rows = Leaf(snapshot.location, leaf.location).scan(
+        leaf.read_version, ["id"], None, row_ids=True
+    )
+    ids = np.array([next(rows).column("_rowid")[0].as_py()])
+    change = ChangeRows("update", snapshot, {leaf.object_id: ids}, [], "serializable")
+    with table.transaction(**options) as tx:
+        tx.change_rows(change, EVERYTHING)
+
+
 def compact_manifest(table, **_):
     ManifestVersion(Location(table.uri)).compact(True)
 
@@ -128,6 +145,7 @@ OPERATIONS = {
     "delete": (prepare, lambda t, **o: t.delete("id = 1 OR part = 'b'", **o)),
     "update": (prepare, lambda t, **o: t.update({"part": "'b'", "n": "n + 1"}, "id < 4", **o)),
     "merge": (prepare, lambda t, **o: t.merge([row(1, "b", 9), row(7, "new")], ["id"], **o)),
+    "change rows": (prepare, change_rows),
     "rollback": (prepare, lambda t, **o: t.rollback(2, **o)),
     "tag": (prepare, lambda t, **o: t.tag("then", version=2, **o)),
     "transaction": (prepare, several),

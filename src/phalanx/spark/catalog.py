@@ -11,7 +11,7 @@ from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark import about
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
-from phalanx.spark.transforms import entries_of, entry_of, reported
+from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
@@ -88,9 +88,14 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
             if name not in columns
         ],
         "runtime_columns": [path for field in fields for path in field.sources],
-        "one_spec": len(head.specs) == 1,
+        "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
         "capabilities": ["BATCH_READ", *_WRITE],
     }
+
+
+def _is_blurred(field: Reported) -> bool:
+    """Whether a leaf holds values that its key is not: both zeros, for example."""
+    return field.name == "identity" and field.type in ("float", "double")
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:

@@ -33,6 +33,12 @@ def operation(function: Operation) -> Operation:
     return function
 
 
+@operation
+def ping(request: Request) -> Reply:
+    """Nothing; to be asked keeps a worker alive."""
+    return {}
+
+
 def answer(request: bytes) -> bytes:
     """Carry out one request."""
     arguments = json.loads(request)

@@ -11,7 +11,7 @@ from tests.spark.deployments.processes import Driver, Failure
 AFTER_WRITING = "write.files-written"
 
 
-@pytest.fixture(scope="module", params=["raise", "kill"])
+@pytest.fixture(scope="module", params=[pytest.param("raise", marks=pytest.mark.soak), "kill"])
 def failing(request, bridge, tmp_path_factory):
     """A driver whose tasks fail as often as there are files in the folder `fails`."""
     folder = tmp_path_factory.mktemp("failing")

@@ -198,10 +198,9 @@ class TestDelete:
         table.sql("DELETE FROM {db}.t")
         assert rows(table) == []
 
-    def test_what_cannot_be_pushed_down_is_refused_whole(self, table):
-        with pytest.raises(AnalysisException):
-            table.sql("DELETE FROM {db}.t WHERE country = 'US' AND hash(id) % 2 = 0")
-        assert rows(table) == START
+    def test_what_only_spark_can_decide(self, table):
+        table.sql("DELETE FROM {db}.t WHERE country = 'US' AND length(concat('x', n)) = 3")
+        assert rows(table) == [(2, "DE", 20), (3, None, 30)]
 
     def test_the_old_version_is_still_there(self, table):
         table.sql("DELETE FROM {db}.t WHERE country = 'US'")
