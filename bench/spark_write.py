@@ -44,7 +44,7 @@ def _workers() -> list[Path]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if "pyspark" in (process / "cmdline").read_text():
+            if "pyspark.daemon" in (process / "cmdline").read_text():
                 found.append(process)
         except OSError:
             continue

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-_frozen = False
+#: How many modules were loaded when they were last kept out of garbage collection.
+_frozen = 0
 
 
 def main(infile: Any, outfile: Any) -> None:
@@ -72,10 +73,10 @@ class _NoPandas:
 def freeze() -> None:
     """Keep what is loaded out of garbage collection, which Spark's daemon does every time."""
     global _frozen
-    if not _frozen:
+    if len(sys.modules) != _frozen:
         gc.collect()
         gc.freeze()
-        _frozen = True
+        _frozen = len(sys.modules)
 
 
 if __name__ == "__main__":
