@@ -40,11 +40,11 @@ def folder() -> Path | None:
     return Path(base) / "phalanx"
 
 
-def load(manifest: ManifestVersion) -> tuple[Head, Leaves] | None:
+def load(manifest: ManifestVersion) -> tuple[Head, Leaves, bool] | None:
     """The head and leaves of some snapshot of this table, if one is cached.
 
-    It is for the caller to check that the snapshot is of the same line of history: a table may
-    have been copied over another.
+    The third is whether it is of this very manifest. If not, it is for the caller to check that
+    the snapshot is of the same line of history: a table may have been copied over another.
     """
     path = path_of(manifest)
     if path is None or not path.exists():
@@ -58,7 +58,8 @@ def load(manifest: ManifestVersion) -> tuple[Head, Leaves] | None:
         os.utime(path)
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
-    return head, Leaves(table, head.specs)
+    this_one = manifest.identity is not None and row.get("manifest") == list(manifest.identity)
+    return head, Leaves(table, head.specs), this_one
 
 
 def save(manifest: ManifestVersion, head: Head, leaves: Leaves) -> None:
@@ -70,6 +71,7 @@ def save(manifest: ManifestVersion, head: Head, leaves: Leaves) -> None:
         "sequence": head.sequence,
         "committed_at": pa.scalar(head.committed_at, pa.timestamp("us", "UTC")).value,
         "metadata": json.dumps(head.to_metadata()),
+        "manifest": manifest.identity,
     }
     table = leaves.table.replace_schema_metadata({"head": json.dumps(row)})
     with contextlib.suppress(OSError):

@@ -261,7 +261,8 @@ class ManifestVersion:
             raise _unreadable(location, error) from None
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
-        self._identity = self._file()
+        #: What tells this version from a copy with the same number; None where nothing does.
+        self.identity = self._file()
 
     @property
     def table_id(self) -> str | None:
@@ -269,7 +270,7 @@ class ManifestVersion:
 
     def same_file(self, other: ManifestVersion) -> bool:
         """Whether another handle is of this very version, not of a copy with the same number."""
-        return self._identity is not None and self._identity == other._identity
+        return self.identity is not None and self.identity == other.identity
 
     def _file(self) -> Any:
         path = self.location.path

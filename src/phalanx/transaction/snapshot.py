@@ -241,7 +241,9 @@ def _recalled(manifest: ManifestVersion) -> Snapshot | None:
     cached = cache.load(manifest)
     if cached is None:
         return None
-    head, leaves = cached
+    head, leaves, this_one = cached
+    if this_one:
+        return Snapshot(manifest, head, leaves, frozenset())
     found = _advanced_from(manifest, head, leaves)
     if found is not None and found.sequence - head.sequence >= _SAVE_AFTER:
         cache.save(manifest, found.head, found.leaves)
