@@ -57,7 +57,7 @@ class PhalanxDelta(table: PhalanxTable, command: String, info: LogicalWriteInfo,
   private lazy val plan = Bridge.call("start_changes",
     "table" -> table.handle, "command" -> command,
     "filters" -> read().map(Json.expression),
-    "columns" -> info.schema().fieldNames, "options" -> info.options().asCaseSensitiveMap())
+    "options" -> info.options().asCaseSensitiveMap())
 
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DeltaWriterFactory =
     new PhalanxDeltaFactory(Json.bytes(plan.get("command")), struct)

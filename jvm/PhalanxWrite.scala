@@ -29,7 +29,7 @@ class PhalanxWriteBuilder(table: PhalanxTable, info: LogicalWriteInfo) extends W
   override def truncate(): WriteBuilder = { mode = "table"; this }
 
   override def canOverwrite(predicates: Array[Predicate]): Boolean =
-    Bridge.call("can_delete", "table" -> table.handle, "overwrite" -> true,
+    Bridge.call("can_delete", "table" -> table.handle,
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
 
   override def overwrite(predicates: Array[Predicate]): WriteBuilder = {
@@ -110,13 +110,13 @@ class LeavesWritten extends CustomSumMetric {
 case class PhalanxMessage(bytes: Array[Byte]) extends WriterCommitMessage
 
 object PhalanxMessage {
-  /** What tasks have sent; a task without rows sends nothing. Where the jar came late, the class
+  /** What tasks have sent. A task that has sent nothing has lost its rows. Where the jar came late, the class
    *  of a message may be that of another class loader, and must not be passed over for that. */
   def bytes(messages: Array[WriterCommitMessage]): Seq[Array[Byte]] =
-    messages.toSeq.filter(_ != null).map {
+    messages.toSeq.map {
       case found: Product if found.productPrefix == "PhalanxMessage" =>
         found.productElement(0).asInstanceOf[Array[Byte]]
-      case other => throw new IllegalStateException(s"a task sent ${other.getClass.getName}")
+      case other => throw new IllegalStateException(s"a task sent no message: $other")
     }
 }
 

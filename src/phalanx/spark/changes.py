@@ -20,9 +20,7 @@ from phalanx.spark.filters import Expression, Untranslatable, predicate_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import command_of
 from phalanx.spark.reader import LEAF, ROW_ID
-from phalanx.spark.types import cast
-from phalanx.spark.writer import MESSAGE, together
-from phalanx.table import incoming
+from phalanx.spark.writer import MESSAGE, fitting, together
 from phalanx.table.operations import ChangeRows
 from phalanx.table.table import Table
 from phalanx.table.write import WRITERS, PartitionedWriter, WrittenLeaf
@@ -40,7 +38,6 @@ class ChangeJob:
     table: Mapping[str, Any]
     command: str
     filters: Sequence[Expression]
-    columns: Sequence[str]
     zone: str
     transaction_id: str
     isolation: str
@@ -68,7 +65,6 @@ def start_changes(request: Request) -> Reply:
         request["table"],
         request["command"],
         request["filters"],
-        request["columns"],
         request["zone"],
         properties.get("transaction_id") or uuid.uuid4().hex,
         properties.get("isolation", "serializable"),
@@ -92,16 +88,9 @@ class ChangeTask:
 
     def _write(self, coming: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = Handle.from_json(self.job.table).snapshot()
-        schema = snapshot.head.schema.arrow
-
-        def fitting() -> Iterator[pa.RecordBatch]:
-            for batch in coming:
-                columns = [cast(batch.column(f.name), f.type, f.name) for f in schema]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
         with ThreadPoolExecutor(WRITERS) as pool:
-            rows = pa.RecordBatchReader.from_batches(schema, fitting())
-            return PartitionedWriter(snapshot, pool).write(incoming.chunks(rows, schema))
+            tables = fitting(coming, snapshot.head.schema.arrow)
+            return PartitionedWriter(snapshot, pool).write(tables)
 
 
 def _coming(

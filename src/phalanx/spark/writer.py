@@ -107,36 +107,29 @@ class WriteTask:
     job: Job
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        message = pickle.dumps(self._write(iter(batches)))
+        message = pickle.dumps(self._write(batches))
         yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
 
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = target_of(self.job.table).snapshot()
-        schema = snapshot.head.schema.arrow
-        first = next(batches, None)
-        if first is None:
-            return []
+        tables = fitting(batches, snapshot.head.schema.arrow)
+        predicate = self.job.predicate(snapshot)
+        if predicate is not None:
+            tables = all_match(tables, predicate)
         with ThreadPoolExecutor(WRITERS) as pool:
-            fitting = _fitting(first, batches, schema)
-            tables: Iterable[pa.Table] = incoming.chunks(
-                pa.RecordBatchReader.from_batches(schema, fitting), schema
-            )
-            predicate = self.job.predicate(snapshot)
-            if predicate is not None:
-                tables = all_match(tables, predicate)
             writer = PartitionedWriter(snapshot, pool, file_bytes=self.job.file_bytes)
             return writer.write(tables)
 
 
-def _fitting(
-    first: pa.RecordBatch, rest: Iterator[pa.RecordBatch], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Spark's batches in the table's types."""
-    batch: pa.RecordBatch | None = first
-    while batch is not None:
-        columns = [cast(batch.column(f.name), f.type, f.name) for f in schema]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-        batch = next(rest, None)
+def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.Table]:
+    """Spark's batches in the table's types, in chunks of a size to be written."""
+
+    def typed() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [cast(batch.column(f.name), f.type, f.name) for f in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return incoming.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
 
 
 @operation
