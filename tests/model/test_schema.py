@@ -131,6 +131,14 @@ def test_ids_must_be_there_and_differ():
         TableSchema.from_json({"fields": same})
 
 
+def test_the_same_columns_with_other_ids_are_another_schema(schema):
+    assert TableSchema.assign(SCHEMA) == schema
+    assert hash(TableSchema.assign(SCHEMA)) == hash(schema)
+    assert TableSchema.assign(SCHEMA, first=1) != schema
+    inner = pa.schema([pa.field("p", POINT)])
+    assert TableSchema.assign(inner) != TableSchema.assign(inner, first=100)
+
+
 def test_field_id():
     assert field_id(pa.field("a", pa.int32(), metadata={"lance:field_id": "3"})) == 3
 

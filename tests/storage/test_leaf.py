@@ -92,6 +92,15 @@ class TestMaking:
         version = leaf.commit(None, LeafDelta(added=(written,)), schema)
         assert lance.dataset(leaf.uri, version=version).to_table().equals(table)
 
+    def test_the_same_columns_with_other_ids(self, leaf, tmp_path):
+        # Another process knows only the second schema: both must make the same of it.
+        leaf.create(SCHEMA)
+        other = TableSchema.assign(SCHEMA.arrow, first=50)
+        made = Leaf(leaf.location, "00000000_v2$other$dataset").create(other)
+        assert [field.id() for field in made.lance_schema.fields()] == [
+            int(field.metadata[b"lance:field_id"]) for field in other.tagged
+        ]
+
     def test_where_it_cannot_be_made_the_cause_is_told(self, tmp_path, monkeypatch):
         def fail(*args, **options):
             raise OSError("LanceError(IO): No space left on device, /rust/lance/x.rs:1:1")

@@ -22,11 +22,20 @@ FIELD_ID = b"lance:field_id"
 _RESERVED = {"_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableSchema:
     """A pyarrow schema in which every field carries its id."""
 
     tagged: pa.Schema
+
+    def __eq__(self, other: object) -> bool:
+        # Arrow leaves metadata out by default, and with it the ids.
+        return isinstance(other, TableSchema) and bool(
+            self.tagged.equals(other.tagged, check_metadata=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.field_ids), tuple(self.tagged.names)))
 
     @staticmethod
     def assign(schema: pa.Schema, first: int = 0) -> TableSchema:
