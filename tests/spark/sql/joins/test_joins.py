@@ -49,6 +49,8 @@ CASES = {
     "one side unpartitioned": ("bucket(4, id)", "", "a.id = b.id", 1),
 }
 KINDS = ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"]
+#: The cases that are tried with joins of every kind; the others with two.
+EVERY_KIND = ("identity", "bucket 24 with 16", "days with months", "one side unpartitioned")
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_join(lake, joining, case):
     left, right, condition, wanted = CASES[case]
     lake.both("a", LEFT, left)
     lake.both("b", RIGHT, right)
-    for kind in KINDS:
+    for kind in KINDS if case in EVERY_KIND else ("INNER", "FULL"):
         columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
         query = f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON {condition}"
         lake.same(query)
