@@ -18,7 +18,7 @@ ALL = (
     "spark_scan",
     "spark_prune",
     "spark_write",
-    "bridge",
+    "spark_join",
 )
 
 
