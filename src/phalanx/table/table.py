@@ -205,14 +205,19 @@ class Table:
         mode: str = "table",
         *,
         where: str | None = None,
+        merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
     ) -> Table:
         """Replace rows: all of them, with `mode="partitions"` those of the partitions present in
         `data`, with `where` those that match it (and `data` must match it too).
+
+        Partitions are those of the newest spec: what was written under earlier ones stays.
         """
         with self.transaction(**options) as tx:
-            tx.overwrite(data, mode, where=where, buffer_bytes=buffer_bytes)
+            tx.overwrite(
+                data, mode, where=where, merge_schema=merge_schema, buffer_bytes=buffer_bytes
+            )
         return self
 
     def delete(self, where: str, **options: Any) -> int:
@@ -240,6 +245,7 @@ class Table:
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
+        merge_schema: bool = False,
         **options: Any,
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key, insert the others.
@@ -248,7 +254,7 @@ class Table:
         match nothing. Returns how many rows were inserted, updated and deleted.
         """
         with self.transaction(**options) as tx:
-            counts = tx._merge(data, on, when_matched, when_not_matched)
+            counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
     def make_strong(self) -> Table:
