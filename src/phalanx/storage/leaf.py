@@ -21,7 +21,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.predicates import Predicate, to_sql
-from phalanx.model.schema import TableSchema, default_of, ids_in
+from phalanx.model.schema import TableSchema
 from phalanx.storage.fieldids import lance_schema
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
@@ -205,12 +205,7 @@ class Leaf:
 
     def _check_files(self, delta: LeafDelta) -> None:
         """Refuse files that would be read as something else than what was written."""
-        known = set(self.schema.field_ids)
-        needed = [
-            (column.name, ids_in(column))
-            for column in self.schema.tagged
-            if not column.nullable or default_of(column) is not None
-        ]
+        known, needed = self.schema.id_set, self.schema.always_written
         for file in (f for part in delta.added for frag in part.fragments for f in frag.files):
             have = set(file.fields)
             lost = next((name for name, ids in needed if not have & ids), None)
