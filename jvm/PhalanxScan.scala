@@ -37,8 +37,9 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
     byKey ++= keyed.map(_.asInstanceOf[PartitionPredicate])
     if (plain.isEmpty) return Array.empty
-    val answer = Bridge.call("push_filters",
-      "table" -> table.handle, "filters" -> plain.map(Json.expression)).get("filters")
+    val answer = Bridge.call("push_filters", "table" -> table.handle,
+      "filters" -> plain.map(Json.expression),
+      "alone" -> options.containsKey(MarkLonely.Option)).get("filters")
     val judged = plain.zip(Json.strings(answer))
     pushed ++= judged.collect { case (predicate, "helps" | "decides") => predicate }
     judged.collect { case (predicate, "helps" | "useless") => predicate }.toArray

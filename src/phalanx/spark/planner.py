@@ -50,18 +50,24 @@ def push_filters(request: Request) -> Reply:
     handle = Handle.from_json(request["table"])
     if handle.about is not None:
         return {"filters": ["useless"] * len(request["filters"])}
-    snapshot = handle.snapshot()
-    return {"filters": [_judge(snapshot, f, request["zone"]) for f in request["filters"]]}
+    snapshot, zone, alone = handle.snapshot(), request["zone"], request["alone"]
+    return {"filters": [_judge(snapshot, f, zone, alone) for f in request["filters"]]}
 
 
-def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str) -> str:
+def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str, alone: bool) -> str:
+    """Lance evaluates every filter that helps. Where tables are joined, Spark gets it back all the
+    same, for it prunes one table by another only where it sees that filters leave little of it."""
     try:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
     except Untranslatable:
         return "useless"
     # Times finer than Spark's may fall on the other side of a bound once they are Spark's.
-    exact = not any(is_finer(column.type) for column in columns_of(predicate))
-    return "decides" if exact else "helps"
+    if any(is_finer(column.type) for column in columns_of(predicate)):
+        return "helps"
+    if alone:
+        return "decides"
+    plan = Plan(snapshot, predicate)
+    return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"
 
 
 @operation
