@@ -30,6 +30,7 @@ from phalanx.storage.manifest import (
     NAMESPACE,
     READ_VERSION,
     TABLE,
+    STREAM,
     TAG,
     TRANSACTION,
     VERSION,
@@ -53,7 +54,7 @@ from phalanx.table.book import (
 )
 from phalanx.transaction.failpoints import reach
 
-_OURS = (HEAD_TYPE, TRANSACTION, TAG, VERSION)
+_OURS = (HEAD_TYPE, TRANSACTION, TAG, STREAM, VERSION)
 #: What no copy can bring back.
 BEYOND_REPAIR = frozenset(
     {
