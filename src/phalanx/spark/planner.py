@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import pickle
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,12 +18,10 @@ from phalanx.model.schema import TableSchema
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, AboutTask, Piece, ReadTask
+from phalanx.spark.reader import PARTITION, AboutTask
+from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import exchange_type
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
@@ -34,9 +30,6 @@ from phalanx.transaction.snapshot import Snapshot
 #: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
 KEYED_LEAVES = "spark.sql.phalanx.keyedLeaves"
 _KEYED_LEAVES = 256
-#: What opening a leaf costs, in bytes that could be read meanwhile.
-_OPEN_BYTES = 256 * 1024
-_SMALLEST_TASK = 4 * 1024 * 1024
 _KEPT = 8
 
 
@@ -146,17 +139,6 @@ def _planner(request: Request) -> _Planner:
     return found
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    """A leaf to be read, with what its task will weigh."""
-
-    row: LeafRow
-    piece: Piece
-    bytes: int
-    #: Whether it can be read together with others.
-    bundled: bool
-
-
 class _Planner:
     """One scan."""
 
@@ -164,9 +146,7 @@ class _Planner:
         self._request = request
         self._snapshot = handle.snapshot()
         schema, zone = self._snapshot.head.schema, request["zone"]
-        self._columns = [field["name"] for field in json.loads(request["schema"])["fields"]]
-        special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
-        self._hidden = tuple(name for name in self._columns if name in special)
+        self._tasks = Tasks(self._snapshot.location, schema, request)
         self._plan = Plan(self._snapshot, conjunction_of(request["filters"], schema, zone))
         self._indices = self._plan.indices
         if request.get("leaves") is not None:
@@ -191,7 +171,9 @@ class _Planner:
             for index, is_small in zip(self._indices, small, strict=True)
         ]
         fields = [] if packed else self._keys()
-        return self._keyed(chosen, fields) if fields else self._packed(chosen)
+        if fields:
+            return self._keyed(chosen, fields)
+        return [{"command": command} for command in self._tasks.packed(chosen)]
 
     def plan(self) -> Reply:
         """What is known of the scan before its tasks are made."""
@@ -205,7 +187,7 @@ class _Planner:
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
-            "bytes": int(np.where(bytes < 0, _SMALLEST_TASK, bytes).sum() * self._share()),
+            "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._share()),
             "summary": self._summary(),
         }
 
@@ -214,20 +196,14 @@ class _Planner:
         by = self._plan.pruned_by if self._plan.pruned else "join keys" if pruned else "nothing"
         return (
             f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, "
-            f"columns [{', '.join(self._columns)}], version {self._snapshot.sequence}"
+            f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int, is_small: bool) -> _Leaf:
-        row = self._snapshot.leaves.row(index)
-        named, leaf_named = PARTITION in self._hidden, LEAF in self._hidden
-        piece = Piece(
-            (Member(row.location, row.read_version),),
-            self._plan.residual(index),
-            partition=self._plan.name_of(row) if named else "",
-            leaf=row.object_id if leaf_named else "",
-        )
-        bundled = is_small and not self._hidden
-        return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK, bundled)
+    def _leaf(self, index: int, is_small: bool) -> Chosen:
+        row, hidden = self._snapshot.leaves.row(index), self._tasks.hidden
+        name = self._plan.name_of(row) if PARTITION in hidden else ""
+        piece = self._tasks.piece(row, name, where=self._plan.residual(index))
+        return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
     def _share(self) -> float:
         """What part of the bytes the columns are, roughly."""
@@ -235,13 +211,6 @@ class _Planner:
         whole = sum(_width(field.type) for field in schema)
         fields = json.loads(self._request["schema"])["fields"]
         return min(1.0, sum(_width(exchange_type(f["type"])) for f in fields) / max(whole, 1))
-
-    def _task_bytes(self, chosen: Sequence[_Leaf]) -> int:
-        """How much one task reads: all cores get some, and none more than Spark allows."""
-        total = sum(leaf.bytes + _OPEN_BYTES for leaf in chosen)
-        each = total // max(1, int(self._request["cores"]))
-        most: int = self._request["task_bytes"]
-        return max(1, min(most, max(_SMALLEST_TASK, each)))
 
     # Tasks with partition keys, one or more for each leaf
 
@@ -259,80 +228,15 @@ class _Planner:
         return [
             field
             for field in reported(head.spec, head.schema)
-            if field.can_be_a_key and all(path[0] in self._columns for path in field.sources)
+            if field.can_be_a_key and all(path[0] in self._tasks.columns for path in field.sources)
         ]
 
-    def _keyed(self, chosen: Sequence[_Leaf], fields: Sequence[Reported]) -> list[Reply]:
+    def _keyed(self, chosen: Sequence[Chosen], fields: Sequence[Reported]) -> list[Reply]:
         tasks = []
         for leaf in chosen:
             key = _key(self._snapshot, leaf.row, fields)
-            for pieces in self._split(leaf, self._request["task_bytes"]):
-                tasks.append({"command": self._command(pieces), "key": key})
+            tasks += [{"command": command, "key": key} for command in self._tasks.alone(leaf)]
         return tasks
-
-    # Tasks of about the same size
-
-    def _packed(self, chosen: Sequence[_Leaf]) -> list[Reply]:
-        size = self._task_bytes(chosen)
-        tasks: list[list[Piece]] = []
-        waiting: list[_Leaf] = []
-        weight = 0
-        for leaf in chosen:
-            if leaf.bytes > size:
-                tasks += self._split(leaf, size)
-                continue
-            if waiting and weight + leaf.bytes > size:
-                tasks.append(_together(waiting))
-                waiting, weight = [], 0
-            waiting.append(leaf)
-            weight += leaf.bytes + _OPEN_BYTES
-        if waiting:
-            tasks.append(_together(waiting))
-        return [{"command": self._command(pieces)} for pieces in tasks]
-
-    def _split(self, leaf: _Leaf, size: int) -> list[list[Piece]]:
-        """A leaf in parts of whole fragments."""
-        if leaf.bytes <= size or (leaf.row.fragment_count or 2) < 2:
-            return [[leaf.piece]]
-        at = Leaf(self._snapshot.location, leaf.row.location)
-        parts: list[list[int]] = []
-        weight = 0
-        for id, bytes in at.fragment_sizes(leaf.row.read_version).items():
-            if not parts or weight + bytes > size:
-                parts.append([])
-                weight = 0
-            parts[-1].append(id)
-            weight += bytes
-        if len(parts) < 2:
-            return [[leaf.piece]]
-        return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
-
-    def _command(self, pieces: Sequence[Piece]) -> str:
-        location, request = self._snapshot.location, self._request
-        task = ReadTask(
-            location.uri,
-            location.options,
-            pieces,
-            request["schema"],
-            request["empty"],
-            request.get("limit"),
-            self._hidden,
-        )
-        return command_of(task, request["schema"])
-
-
-def _together(leaves: Sequence[_Leaf]) -> list[Piece]:
-    """The pieces of a task, with small leaves that have the same filter left in one."""
-    found: list[Piece] = []
-    open = False
-    for leaf in leaves:
-        last = found[-1] if found and open and leaf.bundled else None
-        if last is None or last.where != leaf.piece.where or len(last.members) >= bundle.LARGEST:
-            found.append(leaf.piece)
-        else:
-            found[-1] = replace(last, members=last.members + leaf.piece.members)
-        open = leaf.bundled
-    return found
 
 
 def _translatable(
@@ -343,16 +247,6 @@ def _translatable(
             yield predicate_of(filter, schema, zone)
         except Untranslatable:
             yield EVERYTHING
-
-
-def command_of(task: Any, schema: str) -> str:
-    """A callable with the type of its rows, pickled as Spark's workers expect it."""
-    from pyspark.sql.types import StructType
-
-    from pyspark_phalanx import Task
-
-    pickled = pickle.dumps((Task(task), StructType.fromJson(json.loads(schema))))
-    return base64.b64encode(pickled).decode()
 
 
 def _width(type: pa.DataType) -> int:

@@ -20,8 +20,8 @@ from phalanx.spark import sinks
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import command_of
 from phalanx.spark.staging import Stage
+from phalanx.spark.tasks import command_of
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import incoming
