@@ -94,7 +94,7 @@ class Tasks:
         sizes = leaf.sizes
         if sizes is None:
             at = Leaf(self._location, leaf.row.location)
-            sizes = at.fragment_sizes(leaf.row.read_version)
+            sizes = {found.id: found.bytes for found in at.fragments(leaf.row.read_version)}
         parts: list[list[int]] = []
         weight = 0
         for id, bytes in sizes.items():
