@@ -15,6 +15,7 @@ from phalanx.spark import streams
 from phalanx.spark.handles import Handle
 from phalanx.spark.types import spark_schema
 from phalanx.transaction.snapshot import Snapshot
+from tests.table.test_added import Compact
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 
@@ -247,6 +248,19 @@ def test_a_version_that_changes_rows(root, table, name):
     assert Reader(root, start=reader.offset, skipChangeCommits="true").rest() == [[6]]
     reader = Reader(root, startingVersion="2", skipChangeCommits="true", maxRowsPerTrigger="1")
     assert flat(reader.rest()) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_version_that_nobody_expected_to_change_rows(root, table):
+    """Several versions are looked at together, and then one by one to tell which it was."""
+    reader = Reader(root)
+    reader.rest()
+    table.append([row(5)])
+    with table.transaction() as tx:
+        tx._transaction.run(Compact("unheard of"))
+    table.append([row(6)])
+    assert reader.batch() == [5]
+    with pytest.raises(PhalanxError, match=r"version 5 of .* \(unheard of\) changes or removes"):
+        reader.batch()
 
 
 def test_a_batch_that_was_to_skip_is_not_planned_without(root, table):

@@ -3,8 +3,10 @@
 import datetime as dt
 
 import lance
+import lance_namespace
 import pyarrow as pa
 import pytest
+from lance_namespace import ListNamespacesRequest
 
 import phalanx
 from phalanx import InvalidInput
@@ -124,6 +126,13 @@ def test_repair_brings_the_last_epoch_back(root, table):
     phalanx.repair(root)
     phalanx.open(root).append([row(1)], epoch=Epoch("q", 5))
     assert ids(root) == [1]
+
+
+def test_other_clients_pass_over_the_row(root, table):
+    table.append([row(1)], epoch=Epoch("q", 0))
+    client = lance_namespace.connect("dir", {"root": str(root)})
+    listed = client.list_namespaces(ListNamespacesRequest(id=[])).namespaces
+    assert list(listed) == ["v1"]
 
 
 def test_a_weak_table_is_refused(root):

@@ -1,20 +1,14 @@
-"""Reading as a stream: from where to where each batch reads, and what is in between.
-
-An offset says which rows come next: those that a version has added, from one of its files on. A
-stream that begins with the table as it is counts all files of that version first. Where it has
-begun is part of every offset: so the first batch is the same also when it is run again later,
-when the table has moved on.
-"""
+"""Reading as a stream: from where to where each batch reads, and what is in between."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import sys
 import zoneinfo
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from phalanx.errors import (
@@ -28,6 +22,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.handles import Handle
+from phalanx.spark.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TRANSACTION
@@ -36,43 +31,18 @@ from phalanx.table.plan import partition_name
 from phalanx.table.scan import is_small
 from phalanx.transaction.snapshot import Snapshot
 
-#: What Spark starts from before there is an offset; where that is, the first batch says.
-INITIAL = json.dumps({"initial": True})
-#: How many versions are looked at for one batch where there is a limit to it.
-_MOST_VERSIONS = 500
+#: How many versions are looked at for one batch where there is a limit to it: one by one then.
+_MOST_VERSIONS = 100
 _KEPT = 64
+_END = sys.maxsize
 
 
-@dataclass(frozen=True)
-class Offset:
-    """What comes next: the rows of a version, from one of its files on."""
+class _Stop(Exception):
+    """A stream cannot go beyond a version, and why."""
 
-    #: The table's id.
-    table: str
-    #: The version that the stream has begun with, and whether with all of its rows.
-    start: int
-    whole: bool
-    version: int
-    file: int = 0
-
-    @staticmethod
-    def loads(text: str) -> Offset | None:
-        """None for the offset that Spark starts from."""
-        found = json.loads(text)
-        return None if "initial" in found else Offset(**found)
-
-    def dumps(self) -> str:
-        """Equal offsets are equal texts: Spark compares those."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @property
-    def first(self) -> Offset:
-        """Where its stream has begun."""
-        return replace(self, version=self.start, file=0)
-
-    def is_whole(self, version: int) -> bool:
-        """Whether all rows of a version are read, and not only those that it has added."""
-        return self.whole and version == self.start
+    def __init__(self, reason: PhalanxError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -103,6 +73,29 @@ class Stream:
                 "checkpoint"
             )
         return found
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        return TableSchema.from_json(self.schema)
+
+    def has_schema_of(self, found: Snapshot) -> bool:
+        return found.head.schema == self.table_schema
+
+    def check_schema(self, newest: Snapshot, found: Snapshot) -> None:
+        """Raise _Stop at a version that has another schema than the stream."""
+        if self.has_schema_of(found):
+            return
+        if self.has_schema_of(newest):
+            reason = (
+                f"version {found.sequence} of {self.uri} has another schema than the table has "
+                "now: start the stream with another checkpoint, from a later version on"
+            )
+        else:
+            reason = (
+                f"the schema of {self.uri} was changed in version {found.sequence}: start the "
+                "stream again to go on with it"
+            )
+        raise _Stop(ConflictError(reason))
 
     def check(self, offset: Offset | None) -> None:
         """Raise ConflictError for an offset of another table."""
@@ -154,7 +147,7 @@ def start_stream(request: Request) -> Reply:
         skips == "true",
         limits,
     )
-    return {"stream": vars(stream), "initial": INITIAL}
+    return {"stream": asdict(stream), "initial": INITIAL}
 
 
 def _is_number(text: str | None) -> bool:
@@ -187,12 +180,12 @@ def next_offset(request: Request) -> Reply:
         start = _first(stream, newest)
     until = request.get("until")
     last = newest.sequence if until is None else min(newest.sequence, until)
-    budget = _Budget(stream.limits if request["limited"] else {})
-    if request["limited"]:
+    limits = stream.limits if request["limited"] else {}
+    if limits:
         last = min(last, start.version + _MOST_VERSIONS)
-    end = start
+    budget, end = Budget(limits), start
     try:
-        for read in _reads(stream, newest, start, last):
+        for read in _reads(stream, newest, start, last, together=not limits):
             end = budget.take(read, end)
             if budget.spent:
                 break
@@ -231,52 +224,25 @@ def _version_at(newest: Snapshot, time: dt.datetime) -> int:
     return 1
 
 
-class _Stop(Exception):
-    """A stream cannot go beyond a version, and why."""
-
-    def __init__(self, reason: PhalanxError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class _Read:
-    """The files of one version that are still to be read."""
-
-    snapshot: Snapshot
-    #: The number of the first file, and the files from there on.
-    at: int
-    portions: Iterator[Portion]
-
-    @property
-    def version(self) -> int:
-        return self.snapshot.sequence
-
-
-def _reads(stream: Stream, newest: Snapshot, start: Offset, last: int) -> Iterator[_Read]:
-    """What there is to read from an offset on, up to a version, one version after the other.
+def _reads(
+    stream: Stream, newest: Snapshot, start: Offset, last: int, together: bool
+) -> Iterator[Read]:
+    """What there is to read from an offset on, up to a version: each by itself, or together.
 
     Raises _Stop at a version that the stream cannot go beyond.
     """
-    schema = TableSchema.from_json(stream.schema)
-    version, file = start.version, start.file
+    location, version, file = stream.location, start.version, start.file
     try:
         if version <= last and start.is_whole(version):
             snapshot = newest.go_to(version)
-            _check_schema(stream, schema, newest, snapshot)
+            stream.check_schema(newest, snapshot)
             skipped, portions = everything(snapshot, file)
-            found = cut(stream.location, portions, file - skipped, sys.maxsize)
-            yield _Read(snapshot, file, found)
+            yield Read(version, snapshot, file, cut(location, portions, file - skipped, _END))
             version, file = version + 1, 0
-        for step in _steps(newest, version, last):
-            _check_schema(stream, schema, newest, step.snapshot)
-            added = step.added
-            if added is None:
-                if not stream.skips:
-                    raise _Stop(_changes_rows(stream, step))
-                added = ()
-            yield _Read(step.snapshot, file, cut(stream.location, added, file, sys.maxsize))
-            file = 0
+        if version <= last and file:
+            yield from _added(stream, newest, version, version, file)
+            version += 1
+        yield from _added(stream, newest, version, last, together=together)
     except TableNotFound as error:
         raise _Stop(
             TableNotFound(
@@ -286,94 +252,57 @@ def _reads(stream: Stream, newest: Snapshot, start: Offset, last: int) -> Iterat
         ) from None
 
 
-_known: OrderedDict[tuple[str, str, int], Step] = OrderedDict()
+def _added(
+    stream: Stream,
+    newest: Snapshot,
+    first: int,
+    last: int,
+    file: int = 0,
+    together: bool = False,
+) -> Iterator[Read]:
+    """What some versions have added, from a file of the first on."""
+    for step in _steps(newest, first, last, together):
+        unlike = step.added is None or not stream.has_schema_of(step.snapshot)
+        if unlike and step.first < step.last:
+            # Which of them it is they say one by one.
+            yield from _added(stream, newest, step.first, step.last)
+            continue
+        stream.check_schema(newest, step.snapshot)
+        if step.added is None and not stream.skips:
+            raise _Stop(_changes_rows(stream, step))
+        files = cut(stream.location, step.added or (), file, _END)
+        yield Read(step.first, step.snapshot, file, files)
+        file = 0
 
 
-def _steps(newest: Snapshot, first: int, last: int) -> Iterator[Step]:
+_known: OrderedDict[tuple[str, str, int, bool], Step] = OrderedDict()
+
+
+def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Step]:
     """Versions and what they did. A batch is planned after its end was found: both ask."""
-    waiting = first
-    while waiting <= last:
-        key = (newest.location.uri, newest.head.table_id, waiting)
-        known = _known.get(key)
-        if known is None or waiting <= newest.head.oldest:
+    place = newest.location.uri, newest.head.table_id
+    while first <= last:
+        known = _known.get((*place, first, together))
+        if known is None or known.last > last or first <= newest.head.oldest:
             break
         yield known
-        waiting += 1
-    for step in steps(newest, waiting, last) if waiting <= last else ():
-        _known[(newest.location.uri, newest.head.table_id, step.version)] = step
+        first = known.last + 1
+    if first > last:
+        return
+    for step in steps(newest, first, last, together):
+        _known[(*place, step.first, together)] = step
+        _known.move_to_end((*place, step.first, together))
         while len(_known) > _KEPT:
             _known.popitem(last=False)
         yield step
 
 
-def _check_schema(stream: Stream, schema: TableSchema, newest: Snapshot, found: Snapshot) -> None:
-    if found.head.schema == schema:
-        return
-    if newest.head.schema == schema:
-        raise _Stop(
-            ConflictError(
-                f"version {found.sequence} of {stream.uri} has another schema than the table has "
-                "now: start the stream with another checkpoint, from a later version on"
-            )
-        )
-    raise _Stop(
-        ConflictError(
-            f"the schema of {stream.uri} was changed in version {found.sequence}: start the "
-            "stream again to go on with it"
-        )
-    )
-
-
 def _changes_rows(stream: Stream, step: Step) -> PhalanxError:
     return ConflictError(
-        f"version {step.version} of {stream.uri} ({step.operation}) changes or removes rows, which "
+        f"version {step.last} of {stream.uri} ({step.operation}) changes or removes rows, which "
         "a stream cannot pass on: start it with the option skipChangeCommits=true to leave such "
         "versions out, or with another checkpoint"
     )
-
-
-class _Budget:
-    """How much a batch may still read. It always reads a file, however large that is."""
-
-    def __init__(self, limits: Mapping[str, int]) -> None:
-        self._left = dict(limits)
-        self._any = False
-        self.spent = False
-
-    def take(self, read: _Read, end: Offset) -> Offset:
-        """The offset after what is taken of a version's files: all, or as many as are allowed."""
-        if end.version != read.version:
-            end = replace(end, version=read.version, file=0)
-        location = read.snapshot.location
-        at, entered = read.at, False
-        for portion in read.portions:
-            if not entered and not self._fits(versions=1):
-                self.spent = True
-                return replace(end, file=at)
-            entered = True
-            whole = {"files": portion.files, "rows": portion.rows, "bytes": portion.bytes}
-            if self._fits(**whole):
-                self._take(**whole)
-                at += portion.files
-                continue
-            for fragment in portion.opened(location).fragments or ():
-                one = {"files": 1, "rows": fragment.rows, "bytes": fragment.bytes}
-                if self._any and not self._fits(**one):
-                    self.spent = True
-                    return replace(end, file=at)
-                self._take(**one)
-                at += 1
-        if entered:
-            self._take(versions=1)
-        return replace(end, version=read.version + 1, file=0)
-
-    def _fits(self, **amounts: int) -> bool:
-        return all(amount <= self._left.get(what, amount) for what, amount in amounts.items())
-
-    def _take(self, **amounts: int) -> None:
-        for what in self._left.keys() & amounts.keys():
-            self._left[what] -= amounts[what]
-        self._any |= "files" in amounts
 
 
 @operation
@@ -387,18 +316,25 @@ def stream_tasks(request: Request) -> Reply:
     stream.check(end)
     if start is None:
         start = end.first
-    tasks = Tasks(stream.location, TableSchema.from_json(stream.schema), request)
-    last = end.version if end.file else end.version - 1
+    tasks = Tasks(stream.location, stream.table_schema, request)
     chosen: list[Chosen] = []
     try:
-        for read in _reads(stream, newest, start, last):
-            until = end.file if read.version == end.version else sys.maxsize
-            found = cut(stream.location, read.portions, 0, until - read.at)
+        for read in _between(stream, newest, start, end):
             specs = {spec.id: spec for spec in read.snapshot.head.specs}
-            chosen += [_chosen(tasks, portion, specs) for portion in found]
+            chosen += [_chosen(tasks, portion, specs) for portion in read.portions]
     except _Stop as stop:
         raise stop.reason from None
     return {"tasks": tasks.packed(chosen)}
+
+
+def _between(stream: Stream, newest: Snapshot, start: Offset, end: Offset) -> Iterator[Read]:
+    """What there is to read from one offset to another."""
+    yield from _reads(stream, newest, start, end.version - 1, together=True)
+    if end.file:
+        rest = start if start.version == end.version else replace(end, file=0)
+        for read in _reads(stream, newest, rest, end.version, together=False):
+            files = cut(stream.location, read.portions, 0, end.file - read.at)
+            yield replace(read, portions=files)
 
 
 def _chosen(tasks: Tasks, portion: Portion, specs: Mapping[int, PartitionSpec]) -> Chosen:

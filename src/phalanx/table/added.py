@@ -7,6 +7,8 @@ their place, has no such part. Upkeep moves rows into other files and adds none.
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +21,12 @@ from phalanx.storage.leaf import FragmentSize, Leaf
 from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
-from phalanx.transaction.snapshot import Snapshot, sequence_of
+from phalanx.transaction.snapshot import Snapshot
 
 #: The operations that change where rows are, and no row.
 UPKEEP = frozenset({"optimize", "rewrite"})
+#: How many leaves are looked up by their ids in one go.
+_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -89,15 +93,17 @@ def cut(
 
 @dataclass(frozen=True)
 class Step:
-    """One version, and what it did to the rows."""
+    """A version, or several that follow one another, and what they did to the rows together."""
 
+    first: int
+    #: The table after the last of them.
     snapshot: Snapshot
     operation: str
-    #: What it has added; None where it took rows out or put others in their place.
+    #: What they have added; None where they took rows out or put others in their place.
     added: tuple[Portion, ...] | None
 
     @property
-    def version(self) -> int:
+    def last(self) -> int:
         return self.snapshot.sequence
 
 
@@ -116,71 +122,116 @@ def everything(snapshot: Snapshot, first: int = 0) -> tuple[int, Iterator[Portio
     return skipped, (Portion.whole(location, leaves.row(index)) for index in rest)
 
 
-def steps(newest: Snapshot, first: int, last: int) -> Iterator[Step]:
+def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> Iterator[Step]:
     """The versions from one to another, one after the other.
 
-    Raises TableNotFound where one of them, or the one before the first, is not there any more.
+    With `together`, those that seem only to add rows are taken as one: that is much faster.
+    Raises TableNotFound where a version, or the one before the first, is not there any more.
     """
-    made = _transactions(newest, first, last)
-    found = _snapshots(newest, max(first - 1, 1), last)
-    before = next(found, None) if first > 1 else None
-    for after in found:
-        if after.sequence not in made:
-            raise _removed(newest, after.sequence)
-        described = made[after.sequence]
-        yield Step(after, described.get("operation", ""), _added(before, after, described))
-        before = after
+    finder = _Finder(newest)
+    for made in _runs(newest, first, last, together):
+        low, high = made[0].version, made[-1].version
+        before = finder.find(low - 1) if low > 1 else None
+        after = finder.find(high)
+        yield Step(low, after, made[-1].operation, _added(before, after, made))
 
 
-def _transactions(newest: Snapshot, first: int, last: int) -> dict[int, dict[str, str]]:
-    """What the transactions of some versions say of themselves."""
+@dataclass(frozen=True)
+class _Made:
+    """What a transaction says of itself."""
+
+    version: int
+    operation: str
+    added: int
+    removed: int
+    #: Whether rows of the manifest went with it.
+    gone: bool
+
+    @property
+    def adds(self) -> bool:
+        """Whether it seems only to add rows."""
+        return not self.removed and self.operation not in UPKEEP and self.operation != "rollback"
+
+
+def _runs(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[list[_Made]]:
+    """The transactions of some versions, in the groups that they are looked at in."""
     wanted = f"object_type = '{TRANSACTION}' AND sequence >= {first} AND sequence <= {last}"
     rows = newest.manifest.read(["sequence", "metadata"], wanted).to_pylist()
-    return {row["sequence"]: json.loads(row["metadata"]) for row in rows}
+    found = {row["sequence"]: json.loads(row["metadata"]) for row in rows}
+    run: list[_Made] = []
+    for version in range(first, last + 1):
+        described = found.get(version)
+        made = described and _Made(
+            version,
+            described.get("operation", ""),
+            int(described.get("rows_added", 0)),
+            int(described.get("rows_removed", 0)),
+            bool(int(described.get("rows_gone", 1))),
+        )
+        if run and not (together and made and made.adds):
+            yield run
+            run = []
+        if not made:
+            raise TableNotFound(
+                f"version {version} of the table {newest.location.uri} has been removed by vacuum"
+            )
+        run.append(made)
+        if not made.adds:
+            yield run
+            run = []
+    if run:
+        yield run
 
 
-def _snapshots(newest: Snapshot, first: int, last: int) -> Iterator[Snapshot]:
-    """The snapshots from one version to another: the first is searched, the others follow it."""
-    if first > last:
-        return
-    found = newest.go_to(first)
-    yield found
-    follow = [v for v in newest.manifest.versions() if v > found.manifest.version]
-    wanted = first + 1
-    for version in follow:
-        if wanted > last:
-            return
-        manifest = ManifestVersion(newest.location, version)
-        if sequence_of(manifest) == wanted:
-            yield Snapshot(manifest)
-            wanted += 1
-    if wanted <= last:
-        raise _removed(newest, wanted)
+class _Finder:
+    """Finds snapshots of a table; one that follows the last one found it finds fast."""
 
+    _NEAR = 8
 
-def _removed(newest: Snapshot, version: int) -> TableNotFound:
-    return TableNotFound(
-        f"version {version} of the table {newest.location.uri} has been removed by vacuum"
-    )
+    def __init__(self, newest: Snapshot) -> None:
+        self._newest = newest
+        self._versions = newest.manifest.versions()
+        self._last: Snapshot | None = None
+
+    def find(self, version: int) -> Snapshot:
+        last = self._last
+        if last is None or last.sequence != version:
+            self._last = self._near(version) or self._newest.go_to(version)
+        assert self._last is not None
+        return self._last
+
+    def _near(self, version: int) -> Snapshot | None:
+        """The snapshot, if it is one of the next versions of the manifest."""
+        if self._last is None or self._last.sequence + 1 != version:
+            return None
+        at = bisect.bisect_right(self._versions, self._last.manifest.version)
+        for number in self._versions[at : at + self._NEAR]:
+            with contextlib.suppress(CorruptTable):
+                found = Snapshot(ManifestVersion(self._newest.location, number))
+                if found.sequence == version:
+                    return found
+        return None
 
 
 def _added(
-    before: Snapshot | None, after: Snapshot, made: dict[str, str]
+    before: Snapshot | None, after: Snapshot, made: Sequence[_Made]
 ) -> tuple[Portion, ...] | None:
-    """What a version has added to the one before it; None where it has changed other rows."""
-    operation = made.get("operation", "")
-    if operation in UPKEEP:
+    """What some versions have added to the one before; None where they have changed other rows."""
+    if made[-1].operation in UPKEEP:
         return ()
-    changed = _leaves(after, f"sequence = {after.sequence}")
-    gone = int(made.get("rows_gone", 1)) and before is not None and _ids(before) - _ids(after)
+    if after.head.transactions == "weak":
+        return None
+    since = made[0].version - 1
+    changed = _leaves(after, f"sequence > {since}")
+    went = any(one.gone for one in made)
+    gone = went and before is not None and _ids(before) - _ids(after)
     if not changed and not gone:
         return ()
-    if gone or operation == "rollback" or int(made.get("rows_removed", 0)):
+    if gone or not all(one.adds for one in made):
         return None
     known: dict[str, LeafRow] = {}
     if before is not None:
-        ids = ", ".join(quote(row.object_id) for row in changed)
-        known = {row.object_id: row for row in _leaves(before, f"object_id IN ({ids})")}
+        known = _by_id(before, [row.object_id for row in changed])
     found = []
     for row in changed:
         fragments = _new_fragments(after.location, known.get(row.object_id), row)
@@ -189,9 +240,18 @@ def _added(
         if fragments:
             found.append(Portion.of(row, fragments))
     # Rows that came from somewhere else, such as an earlier version, are none that were added.
-    if sum(portion.rows for portion in found) != int(made.get("rows_added", 0)):
+    if sum(portion.rows for portion in found) != sum(one.added for one in made):
         return None
     return tuple(found)
+
+
+def _by_id(snapshot: Snapshot, ids: Sequence[str]) -> dict[str, LeafRow]:
+    """Some leaves of a version by their ids."""
+    found: dict[str, LeafRow] = {}
+    for start in range(0, len(ids), _AT_ONCE):
+        wanted = ", ".join(quote(id) for id in ids[start : start + _AT_ONCE])
+        found |= {row.object_id: row for row in _leaves(snapshot, f"object_id IN ({wanted})")}
+    return found
 
 
 def _new_fragments(
