@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
-from phalanx.model.schema import extract
+from phalanx.model.schema import TableSchema, extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
@@ -178,7 +178,15 @@ class _Answer:
         commands: list[str] = []
         for pieces in planner.pieces(np.array(sorted(doubtful)), doubtful):
             rows = () if commands else tuple(known)
-            task = AggregateTask(location.uri, location.options, pieces, wants, rows, schema)
+            task = AggregateTask(
+                location.uri,
+                location.options,
+                planner.seen_through(pieces),
+                pieces,
+                wants,
+                rows,
+                schema,
+            )
             commands.append(command_of(task, schema))
         return commands
 
@@ -317,6 +325,8 @@ class AggregateTask:
 
     uri: str
     options: Mapping[str, str] | None
+    #: The table's columns that are read or filtered by, with their ids.
+    table: TableSchema
     pieces: Sequence[Piece]
     functions: Sequence[_Wanted]
     #: Rows that the manifest knows.
@@ -352,11 +362,11 @@ class AggregateTask:
         """The aggregates of one piece; None for a group that no row is in."""
         columns = list(dict.fromkeys(f.path[0] for f in self.functions if f.path is not None))
         if not columns:
-            count = piece.count(location)
+            count = piece.count(location, self.table)
             return [pa.array([count], type) for type in types] if count or not piece.group else None
         found = [
             [f.of(batch, type) for f, type in zip(self.functions, types, strict=True)]
-            for batch in piece.scan(location, columns)
+            for batch in piece.scan(location, self.table, columns)
             if batch.num_rows
         ]
         if not found and piece.group:

@@ -191,6 +191,10 @@ class Planner:
         """Leaves cut into tasks. Those of different groups are never in one piece."""
         return self._tasks.pieces(self._chosen(indices, groups))
 
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
+        return self._tasks.seen_through(pieces)
+
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         small = are_small(self._snapshot.leaves, indices).tolist()
         return [
