@@ -31,7 +31,7 @@ class Piece:
     """A leaf, some fragments of one, or small leaves that have the same filter left."""
 
     members: tuple[Member, ...]
-    where: Predicate | None
+    where: Predicate | None = None
     fragments: tuple[int, ...] | None = None
     partition: str = ""
     leaf: str = ""

@@ -47,6 +47,7 @@ from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import Transaction
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 
 if TYPE_CHECKING:
@@ -75,7 +76,12 @@ class TableTransaction:
     """
 
     def __init__(
-        self, table: Table, transaction_id: str | None, isolation: str, durable: bool | None
+        self,
+        table: Table,
+        transaction_id: str | None,
+        isolation: str,
+        durable: bool | None,
+        epoch: Epoch | None = None,
     ) -> None:
         self._table = table
         self._pool = ThreadPoolExecutor(WRITERS)
@@ -83,7 +89,7 @@ class TableTransaction:
             if durable is None:
                 durable = os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
             self._transaction = Transaction(
-                table._snapshot, self._pool, transaction_id, isolation, durable
+                table._snapshot, self._pool, transaction_id, isolation, durable, epoch
             )
             self.repeated = self._transaction.named and self._transaction.landed()
         except BaseException:

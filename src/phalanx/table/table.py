@@ -22,6 +22,7 @@ from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
 
@@ -168,12 +169,15 @@ class Table:
         transaction_id: str | None = None,
         isolation: str = "serializable",
         durable: bool | None = None,
+        epoch: Epoch | None = None,
     ) -> TableTransaction:
         """Several changes as one: `with table.transaction() as tx: tx.append(…); tx.delete(…)`.
 
         Inside, reads through `tx` see its own changes. An exception leaves the table as it was.
+        With an `epoch` of a stream in the place of a `transaction_id` they land once: it does
+        nothing where the same or a later one of that stream has landed, however long ago.
         """
-        return TableTransaction(self, transaction_id, isolation, durable)
+        return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
     def append(
         self,
