@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -57,6 +57,18 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Rewritten:
+    """Rows that are in other files than before: the fragments they were in, and the new ones."""
+
+    old: tuple[FragmentMetadata, ...]
+    new: Written
+
+    @property
+    def old_bytes(self) -> int:
+        return sum(f.file_size_bytes or 0 for fragment in self.old for f in fragment.files)
+
+
+@dataclass(frozen=True)
 class LeafDelta:
     """What changes in a leaf from one version to the next."""
 
@@ -66,26 +78,31 @@ class LeafDelta:
     removed: frozenset[int] = frozenset()
     #: Whether nothing of the version before stays.
     replaced: bool = False
+    #: The same rows in other files. It goes with nothing else.
+    rewritten: tuple[Rewritten, ...] = ()
 
     @property
     def is_change(self) -> bool:
-        return bool(self.added or self.updated or self.removed or self.replaced)
+        changes = self.added or self.updated or self.removed or self.replaced
+        return bool(changes or self.rewritten)
 
     @property
     def touched(self) -> frozenset[int]:
         """The fragments of the version before that do not stay as they are."""
-        return frozenset(self.updated) | self.removed
+        rewritten = {fragment.id for part in self.rewritten for fragment in part.old}
+        return frozenset(self.updated) | self.removed | rewritten
 
     @property
     def paths(self) -> frozenset[str]:
         """The data files that are added."""
-        fragments = [fragment for part in self.added for fragment in part.fragments]
+        written = (*self.added, *(part.new for part in self.rewritten))
+        fragments = [fragment for part in written for fragment in part.fragments]
         return frozenset(file.path for fragment in fragments for file in fragment.files)
 
     @property
     def identity(self) -> Any:
         """Equal for deltas made of the same files."""
-        added = tuple(id(part) for part in self.added)
+        added = tuple(id(part) for part in (*self.added, *self.rewritten))
         updated = tuple(sorted((number, id(found)) for number, found in self.updated.items()))
         return added, updated, self.removed, self.replaced
 
@@ -94,6 +111,12 @@ class LeafDelta:
         fragments = [fragment for part in self.added for fragment in part.fragments]
         if self.replaced:
             return LanceOperation.Overwrite(_lance_schema(schema), fragments)
+        if self.rewritten:
+            groups = [
+                LanceOperation.RewriteGroup(list(part.old), list(part.new.fragments))
+                for part in self.rewritten
+            ]
+            return LanceOperation.Rewrite(groups, [])
         if not self.touched:
             return LanceOperation.Append(fragments)
         updated, removed = list(self.updated.values()), sorted(self.removed)
@@ -167,6 +190,30 @@ class Leaf:
         )
         return Written(tuple(fragments))
 
+    def write_stream(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        handle: Any,
+        max_rows: int,
+        max_bytes: int,
+    ) -> Written:
+        """Write rows as they come, as new files of about these sizes at most."""
+
+        def prepared() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from _aligned(_unsliced(pa.Table.from_batches([batch]))).to_batches()
+
+        fragments = write_fragments(
+            pa.RecordBatchReader.from_batches(schema, prepared()),
+            handle,
+            schema=schema,
+            max_rows_per_file=max_rows,
+            max_bytes_per_file=max_bytes,
+            storage_options=self.location.options,
+        )
+        return Written(tuple(fragments))
+
     def commit(self, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
         """Commit a change on top of a version; detached, so nobody sees it. Its version.
 
@@ -210,7 +257,7 @@ class Leaf:
         except (OSError, lance.commit.CommitConflictError) as error:
             # The reply was lost, not necessarily the commit: its files tell.
             main = self.open(None)
-            if delta.added and delta.paths <= _paths(main):
+            if delta.paths and delta.paths <= _paths(main):
                 return int(main.version)
             reason = self.location.reason(error)
             if "conflict" not in reason.lower() and "concurrent" not in reason.lower():

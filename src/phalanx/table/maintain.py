@@ -15,8 +15,9 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput
@@ -71,8 +72,8 @@ class ExpireReport:
     def __str__(self) -> str:
         verb = "would expire" if self.dry_run else "expired"
         return (
-            f"{verb} {_count(len(self.snapshots), 'snapshot')} and {_count(self.rows, 'row')} of "
-            f"the manifest; the oldest version is {self.oldest}"
+            f"{verb} {count_text(len(self.snapshots), 'snapshot')} and "
+            f"{count_text(self.rows, 'row')} of the manifest; the oldest version is {self.oldest}"
         )
 
 
@@ -102,10 +103,10 @@ class VacuumReport:
     def __str__(self) -> str:
         verb = "would remove" if self.dry_run else "removed"
         lines = [
-            f"{verb} {_count(self.files, 'file')} ({size_text(self.bytes)}), "
-            f"{_count(len(self.folders), 'folder')} among them; "
-            f"{_count(len(self.snapshots), 'snapshot')}, {_count(self.rows, 'row')} and "
-            f"{_count(len(self.manifest_versions), 'version')} of the manifest"
+            f"{verb} {count_text(self.files, 'file')} ({size_text(self.bytes)}), "
+            f"{count_text(len(self.folders), 'folder')} among them; "
+            f"{count_text(len(self.snapshots), 'snapshot')}, {count_text(self.rows, 'row')} and "
+            f"{count_text(len(self.manifest_versions), 'version')} of the manifest"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
@@ -164,13 +165,16 @@ def vacuum(
     )
 
 
-def anchor(snapshot: Snapshot, pool: Executor) -> None:
-    """Publish the leaves' versions on their main branches, where the table asks for it."""
+def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
+    """Publish the leaves' versions on their main branches, where the table asks for it.
+
+    With `chosen` only those of some leaves, by their places in the snapshot.
+    """
     head = snapshot.head
     if head.transactions == "weak" or head.properties.get("anchor", "maintenance") == "never":
         return
-    table = snapshot.leaves.table
-    places = zip(*(table.column(c).to_pylist() for c in ("location", "read_version")), strict=True)
+    leaves = snapshot.leaves
+    places = leaves.versions(np.arange(len(leaves)) if chosen is None else chosen)
 
     def publish(place: tuple[str, int | None]) -> None:
         Leaf(snapshot.location, place[0]).anchor(place[1])
@@ -577,5 +581,7 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def count_text(number: int, thing: str) -> str:
+    """A number of things for people."""
+    many = "leaves" if thing == "leaf" else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else many}"

@@ -34,7 +34,7 @@ from phalanx.storage.manifest import TAG, tag_row
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.conflicts import still_holds
+from phalanx.transaction.conflicts import same_rows, still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.view import View, read_statistics
@@ -147,7 +147,9 @@ class Delete(_WhereMatches):
         if kept is None:
             self._kept[leaf.row.object_id] = _Kept(leaf.version, LeafDelta(), leaf.rows or 0)
             return None
-        if leaf.version is None or kept.version is None or leaf.version == kept.version:
+        if leaf.version is None or kept.version is None:
+            return None
+        if same_rows(at, kept.version, leaf.version):
             return None
         delta = LeafDelta(removed=at.fragment_ids(kept.version))
         if not still_holds(at, delta, kept.version, leaf.version, self.isolation):

@@ -12,10 +12,11 @@ import pyarrow as pa
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
-from phalanx.table import birth, health, inspect, maintain
+from phalanx.table import birth, health, inspect, maintain, optimize
 from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
+from phalanx.table.optimize import OptimizeReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
@@ -301,6 +302,33 @@ class Table:
     def expire_snapshots(self, older_than: dt.timedelta, dry_run: bool = False) -> ExpireReport:
         """Give up the snapshots that were the newest only before that time; no file goes yet."""
         report = maintain.expire_snapshots(self._snapshot, older_than, dry_run)
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def optimize(
+        self,
+        where: str | None = None,
+        target_rows: int | None = None,
+        target_bytes: int | None = None,
+        dry_run: bool = False,
+        *,
+        sort_by: Sequence[str | tuple[str, str]] | None = None,
+        zorder_by: Sequence[str] | None = None,
+    ) -> OptimizeReport:
+        """Put the rows of each partition into fewer, larger files; deleted rows leave them.
+
+        `where` chooses partitions: one that may hold a matching row is taken whole. Files get
+        about `target_rows` rows (1,048,576) or `target_bytes` bytes (128 MiB), whichever comes
+        first. With `sort_by` (names, or pairs such as `("ts", "descending")`) or `zorder_by`
+        every chosen partition is rewritten in that order.
+
+        No row changes, and others may write meanwhile. Some leaves at a time become one
+        transaction, so what is done stays done if it is interrupted.
+        """
+        report = optimize.optimize(
+            self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
+        )
         if not dry_run:
             self.refresh()
         return report

@@ -23,6 +23,7 @@ from phalanx.model.spelling import quote
 from phalanx.storage import durable
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
+from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
     NAMESPACE,
@@ -34,7 +35,7 @@ from phalanx.storage.manifest import (
     transaction_row,
 )
 from phalanx.transaction import lock
-from phalanx.transaction.conflicts import check_isolation
+from phalanx.transaction.conflicts import check_isolation, same_rows
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, Counts, View
@@ -50,6 +51,10 @@ _REINDEX_EVERY = 80
 _VERIFY_AFTER = GRACE_FLOOR / 2
 #: How long a transaction tries to win the swap before it gives up.
 PATIENCE_SECONDS = 120.0
+
+
+#: Leaves that a read depends on: their folders and versions by id.
+Footprint = Mapping[str, tuple[str, int | None]]
 
 
 class Operation(Protocol):
@@ -71,8 +76,12 @@ class Transaction:
         transaction_id: str | None = None,
         isolation: str = "serializable",
         durably: bool = False,
+        started: float | None = None,
     ) -> None:
-        """Raises InvalidInput for an unusable id, UnsupportedTable where we must not write."""
+        """`started` is when the first file of it was written, if that was before now.
+
+        Raises InvalidInput for an unusable id, UnsupportedTable where we must not write.
+        """
         base.head.check_writable()
         if transaction_id is not None and (
             not isinstance(transaction_id, str) or not 0 < len(transaction_id) <= 512
@@ -83,10 +92,10 @@ class Transaction:
         self.named = transaction_id is not None
         self.isolation = check_isolation(isolation)
         self.durable = durably and base.location.is_local
-        self._started = time.time()
+        self._started = time.time() if started is None else started
         self.operations: list[Operation] = []
         #: What the author has read: functions that tell which leaves a read depends on.
-        self.reads: list[Callable[[Snapshot], object]] = []
+        self.reads: list[Callable[[Snapshot], Footprint]] = []
         #: What the author has been told: functions that count, and what they have counted.
         self.told: list[tuple[Callable[[], object], object]] = []
         #: Whether the commit found that somebody else's try had landed already.
@@ -351,11 +360,18 @@ class Transaction:
         if self.isolation != "serializable":
             return
         for footprint in self.reads:
-            if footprint(self.base) != footprint(newest):
+            if not self._same_rows(footprint(self.base), footprint(newest)):
                 raise ConflictError(
                     f"rows of {self.location.uri} that this transaction has read were changed by "
                     f"{self._others(newest)}: nothing was written, try again"
                 )
+
+    def _same_rows(self, before: Footprint, after: Footprint) -> bool:
+        """Whether leaves hold the rows that they held; in which files is of no consequence."""
+        return before.keys() == after.keys() and all(
+            folder == after[id][0] and same_rows(Leaf(self.location, folder), version, after[id][1])
+            for id, (folder, version) in before.items()
+        )
 
     def _others(self, newest: Snapshot) -> str:
         """The transactions since the base, by id."""

@@ -72,6 +72,10 @@ class Commits:
             self._made[key] = (leaf.commit(base, delta, schema), delta)
         return self._made[key][0]
 
+    def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
+        """Take over a version that was made elsewhere, such as in another process."""
+        self._made[leaf.uri, base, delta.identity] = (version, delta)
+
     def commit_on_main(
         self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
     ) -> int:
@@ -191,6 +195,23 @@ class View:
         work.row_count = _plus(work.row_count, -rows_removed)
         work.fragment_count = _plus(work.fragment_count, -len(removed))
         self._touched(place, removed=rows_removed)
+
+    def rewrite(self, row: LeafRow, delta: LeafDelta, stats: Statistics | None) -> None:
+        """Put the same rows of a leaf into other files. `stats` where they are known anew."""
+        place = self._as_of_base(place_of(self.base.leaves, row))
+        work = self._work(place)
+        assert not work.pending.is_change, place
+        work.pending = delta
+        work.statistics = self._statistics(work) if stats is None else stats
+        for part in delta.rewritten:
+            work.byte_count = _plus(work.byte_count, part.new.bytes - part.old_bytes)
+            more = len(part.new.fragments) - len(part.old)
+            work.fragment_count = _plus(work.fragment_count, more)
+        self._touched(place)
+
+    def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
+        """Say that a change is committed already, where nothing has come in between."""
+        self._commits.made_before(leaf, base, delta, version)
 
     def remove(self, row: LeafRow) -> None:
         """Take a whole leaf out of the table. Its files are not touched.
