@@ -44,6 +44,13 @@ def prepare(root, mode="strong"):
     return table
 
 
+def prepare_to_optimize(root):
+    table = prepare(root)
+    table.append([row(7, "b"), row(8)])
+    table.delete("id = 2")
+    return table
+
+
 def prepare_for_compaction(root):
     table = prepare(root)
     while table.version < 15:
@@ -133,6 +140,10 @@ def vacuum(table, **_):
     table.vacuum(dt.timedelta(hours=1), force=True)
 
 
+def optimize(table, **_):
+    table.optimize()
+
+
 OPERATIONS = {
     "append": (prepare, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
     "append durably": (prepare, lambda t, **o: t.append([row(7)], durable=True, **o)),
@@ -152,6 +163,7 @@ OPERATIONS = {
     "compact": (prepare_for_compaction, compact_manifest),
     "make strong": (prepare_weak, make_strong),
     "vacuum": (prepare_for_vacuum, vacuum),
+    "optimize": (prepare_to_optimize, optimize),
 }
 WEAK_OPERATIONS = {
     f"weak {name}": (prepare_weak, change)

@@ -1,8 +1,8 @@
 """Compaction of one leaf: small files become large ones, and deleted rows leave them.
 
-Fragments keep their order, and only neighbors are put together, so rows stay in the order in
-which they were written. Fragments that an index covers stay as they are: their rows would no
-longer be where the index says.
+Only neighbors are put together, so rows that were written together stay together; Lance puts what
+is new behind the fragments that stay. Fragments that an index covers stay as they are: their rows
+would no longer be where the index says.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Contents:
 def look(leaf: Leaf, version: int | None) -> Contents:
     """The fragments of a version."""
     handle = leaf.open(version)
-    indexes = handle.list_indices()
-    covered = {id for index in indexes for id in index["fragment_ids"]}
+    indexes = handle.describe_indices()
+    covered = {id for index in indexes for part in index.segments for id in part.fragment_ids}
     parts = []
     for fragment in handle.get_fragments():
         known = fragment.metadata
@@ -96,7 +96,7 @@ def look(leaf: Leaf, version: int | None) -> Contents:
                 known.id in covered,
             )
         )
-    return Contents(tuple(parts), tuple(sorted({index["name"] for index in indexes})))
+    return Contents(tuple(parts), tuple(sorted({index.name for index in indexes})))
 
 
 def groups(parts: Sequence[Part], target: Target) -> list[tuple[Part, ...]]:
