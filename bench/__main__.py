@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "optimize",
     "bridge",
     "spark_scan",
     "spark_prune",

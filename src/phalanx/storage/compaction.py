@@ -165,7 +165,11 @@ def _rows(
     """The rows of fragments, with the table's types."""
     size = sum(file.file_size_bytes or 0 for f in fragments for file in f.files)
     whole = size <= _SMALL_BYTES
-    for batch in leaf.scan(version, schema.arrow.names, None, whole=whole, fragments=list(ids)):
+    found = leaf.scan(version, schema.arrow.names, None, whole=whole, fragments=list(ids))
+    if whole:
+        # Lance writes one batch in a third of the time of twenty.
+        found = iter(pa.Table.from_batches(found).combine_chunks().to_batches())
+    for batch in found:
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.arrow)
 
