@@ -159,6 +159,7 @@ OPERATIONS = {
     "change rows": (prepare, change_rows),
     "rollback": (prepare, lambda t, **o: t.rollback(2, **o)),
     "tag": (prepare, lambda t, **o: t.tag("then", version=2, **o)),
+    "evolve partitioning": (prepare, lambda t, **o: t.evolve_partitioning(["n", "part"], **o)),
     "transaction": (prepare, several),
     "compact": (prepare_for_compaction, compact_manifest),
     "make strong": (prepare_weak, make_strong),
@@ -178,13 +179,14 @@ def state(uri):
     rows = sorted(table.scan().to_arrow().to_pylist(), key=str)
     partitions = table.partitions().to_pylist()
     assert table.count() == len(rows) == sum(leaf["rows"] for leaf in partitions)
-    assert len({leaf["part"] for leaf in partitions}) == len(partitions)
+    places = [(leaf["spec"], leaf["part"], leaf.get("n")) for leaf in partitions]
+    assert len(set(places)) == len(places)
     versions = table.snapshots()["version"].to_pylist()
     assert versions[-1] == table.version
     assert len(versions) == versions[-1] - versions[0] + 1 or table.tags()
     for tag in table.tags():
         phalanx.open(uri, version=tag).scan().to_arrow()
-    return rows, table.tags()
+    return rows, table.tags(), table.specs, table.schema
 
 
 class Bench:
@@ -282,7 +284,7 @@ def test_the_table_is_as_before_or_as_after(bench, name, action):
         # Repeating it is the way to be sure, and the next one works as ever.
         run(uri, name)
         table = phalanx.open(uri).append(NEXT)
-        assert state(uri) == (sorted([*after[0], *NEXT], key=str), after[1]), cell
+        assert state(uri) == (sorted([*after[0], *NEXT], key=str), *after[1:]), cell
         assert table.snapshots()["transaction_id"].to_pylist().count(ID) <= 1, cell
         shutil.rmtree(uri)
     print(f"\n{name}, {action}: {len(cells)} cells")
@@ -292,11 +294,11 @@ def test_the_table_is_as_before_or_as_after(bench, name, action):
 @pytest.mark.parametrize("name", WEAK_OPERATIONS)
 def test_a_leaf_of_a_weak_table_is_as_before_or_as_after(bench, name, action):
     """Leaves are committed one by one, so that is all that can be said."""
-    (before, _), (after, _) = bench.facts(name)["states"]
+    (before, *_), (after, *_) = bench.facts(name)["states"]
     for cell in bench.cells(name, action):
         uri = bench.copy(name)
         done = fail(uri, name, *cell)
-        found, _ = state(uri)
+        found, *_ = state(uri)
         assert not done or found == after, cell
         for part in {x["part"] for x in before + after}:
             here = [[x for x in rows if x["part"] == part] for rows in (found, before, after)]

@@ -16,7 +16,6 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import NAMESPACE
 from phalanx.table.operations import Append, check_properties
 from phalanx.table.write import WrittenLeaf
 from phalanx.transaction.commit import Transaction, first_rows
@@ -117,12 +116,9 @@ class Replace:
             )
         for index in range(len(current.leaves)):
             view.remove(current.leaves.row(index))
-        view.head_changes |= {
-            name: getattr(self.head, name)
-            for name in ("schema", "specs", "spec_id", "max_field_id", "properties")
-        }
-        described = {"partition_spec": spec.dumps()}
-        view.other_rows.append((spec.namespace, NAMESPACE, described, None))
+        changed = ("schema", "max_field_id", "properties")
+        view.change_head(**{name: getattr(self.head, name) for name in changed})
+        view.add_spec(spec)
         for leaf in self.written:
             view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
 

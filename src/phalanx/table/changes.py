@@ -14,7 +14,9 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
+from phalanx.model.specs import CustomField
 from phalanx.table import incoming
+from phalanx.table.evolve import EvolvePartitioning
 from phalanx.table.operations import (
     Append,
     ChangeRows,
@@ -279,6 +281,12 @@ class TableTransaction:
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
 
+    def evolve_partitioning(self, partition_by: Sequence[str | CustomField]) -> None:
+        """Cut rows that come from now on by other fields; those that are there stay as they are."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(EvolvePartitioning(partition_by))
+
     def _told(self, answer: Callable[[], T]) -> T:
         """Tell the author a count. What was decided by it must not be replayed with another."""
         told = answer()
@@ -287,7 +295,7 @@ class TableTransaction:
 
     @property
     def _schema(self) -> pa.Schema:
-        return self._transaction.base.head.schema.arrow
+        return self._transaction.view.schema.arrow
 
     def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
         return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)

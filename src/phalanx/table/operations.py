@@ -52,7 +52,8 @@ class Append:
     written: Sequence[WrittenLeaf]
 
     def run(self, view: View) -> None:
-        places = [view.place(self.spec, leaf.keys) for leaf in self.written]
+        spec = view.spec_like(self.spec)
+        places = [view.place(spec, leaf.keys) for leaf in self.written]
         view.prefetch_statistics(places)
         for leaf, place in zip(self.written, places, strict=True):
             view.append(place, leaf.written, leaf.statistics)
@@ -68,10 +69,15 @@ class Overwrite:
     only_partitions: bool
 
     def run(self, view: View) -> None:
-        current = view.current()
+        current, spec = view.current(), view.spec_like(self.spec)
         if self.only_partitions:
+            if spec != view.head.spec:
+                raise ConflictError(
+                    f"the partitions of {view.base.location.uri} that are to be overwritten are "
+                    "others by now: its spec was changed, try again"
+                )
             for leaf in self.written:
-                index = current.leaves.find(self.spec, leaf.keys)
+                index = current.leaves.find(spec, leaf.keys)
                 if index is not None:
                     view.remove(current.leaves.row(index))
         else:
@@ -79,7 +85,7 @@ class Overwrite:
                 view.remove(current.leaves.row(index))
         reach("overwrite.removed")
         for leaf in self.written:
-            view.append(view.place(self.spec, leaf.keys), leaf.written, leaf.statistics)
+            view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
 
 
 @dataclass
@@ -91,6 +97,8 @@ class _Kept:
     count: int
     #: Rows that the change puts back, here or in other leaves.
     outputs: Sequence[WrittenLeaf] = ()
+    #: The spec that those were cut by.
+    spec: PartitionSpec | None = None
     #: Whether rows were chosen whose fragments `delta` does not name: what was worked out then
     #: holds at this one version.
     only_here: bool = False
@@ -195,7 +203,8 @@ class Update(_WhereMatches):
         at = Leaf(snapshot.location, leaf.row.location)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
-        if kept is not None and _holds(at, kept, version, self.isolation):
+        same_spec = kept is not None and kept.spec == snapshot.head.spec
+        if kept is not None and same_spec and _holds(at, kept, version, self.isolation):
             return kept
         names = snapshot.head.schema.tagged.names
         batches = at.scan(version, names, leaf.where)
@@ -208,7 +217,8 @@ class Update(_WhereMatches):
             delta, deleted = at.delete(version, leaf.where or EVERYTHING)
             assert deleted == count, (deleted, count)
         reach("update.worked-out")
-        kept = _Kept(version, delta, count, outputs, only_here=bool(count) and not delta.touched)
+        kept = _Kept(version, delta, count, outputs, snapshot.head.spec)
+        kept.only_here = bool(count) and not delta.touched
         self._kept[leaf.row.object_id] = kept
         return kept
 
@@ -297,15 +307,17 @@ class Merge:
         self, view: View, snapshot: Snapshot, matched: frozenset[int], update: bool, insert: bool
     ) -> Sequence[WrittenLeaf]:
         """The source rows that go into the table, written once for each choice of them."""
+        choice: tuple[PartitionSpec, tuple[int, ...] | None] = (snapshot.head.spec, None)
         if update and insert:
-            chosen, choice = self.source, None
+            chosen = self.source
         else:
             wanted = [
                 number
                 for number in range(self.source.num_rows)
                 if (update if number in matched else insert)
             ]
-            chosen, choice = self.source.take(pa.array(wanted, pa.int64())), tuple(wanted)
+            chosen = self.source.take(pa.array(wanted, pa.int64()))
+            choice = (snapshot.head.spec, tuple(wanted))
         if self._written is None or self._written[0] != choice:
             assert isinstance(view.pool, ThreadPoolExecutor)
             writer = PartitionedWriter(snapshot, view.pool, self.buffer_bytes)
@@ -345,8 +357,9 @@ class ChangeRows:
                 view.remove(row)
             elif kept.count:
                 view.change(row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+        spec = view.spec_like(self.base.head.spec)
         for leaf in self.written:
-            place = view.place(self.base.head.spec, leaf.keys)
+            place = view.place(spec, leaf.keys)
             view.append(place, leaf.written, leaf.statistics)
 
     def _conflict(self, leaf: str) -> ConflictError:
@@ -386,7 +399,7 @@ class Rollback:
             place = view.place(target.leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
         # What has been handed out is never handed out again: only these two go back.
-        view.head_changes |= {"schema": target.head.schema, "spec_id": target.head.spec_id}
+        view.change_head(schema=target.head.schema, spec_id=target.head.spec_id)
 
 
 @dataclass
@@ -444,7 +457,7 @@ class SetProperties:
         check_properties(self.values)
         merged = {**view.base.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
-        view.head_changes |= {"properties": kept}
+        view.change_head(properties=kept)
 
 
 def check_properties(values: Mapping[str, str | None]) -> None:

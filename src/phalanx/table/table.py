@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from phalanx.storage import manifest
 from phalanx.storage.location import Location
 from phalanx.table import birth, health, inspect, maintain, optimize
 from phalanx.table.changes import MergeCounts, TableTransaction
+from phalanx.table.evolve import next_spec
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.optimize import OptimizeReport
@@ -22,6 +24,8 @@ from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
+
+log = logging.getLogger("phalanx")
 
 Uri = str | os.PathLike[str]
 
@@ -283,6 +287,32 @@ class Table:
         with self.transaction(**options) as tx:
             tx.set_properties(values)
         return self
+
+    # Changing its shape
+
+    def evolve_partitioning(
+        self, partition_by: Sequence[str | CustomField], **options: Any
+    ) -> Table:
+        """Partition by other fields from now on, as a new version of the spec.
+
+        Entries are those of `create`. Rows that are there stay in the partitions they are in, and
+        a query leaves partitions out by the spec that each was written under. Where the table is
+        partitioned like that already, nothing happens but a warning.
+
+        Raises InvalidInput for an unknown column, or fields that do not go together.
+        """
+        if self._is_partitioned_by(partition_by) and self.refresh()._is_partitioned_by(
+            partition_by
+        ):
+            log.warning("%s is partitioned like that already: nothing was changed", self.uri)
+            return self
+        with self.transaction(**options) as tx:
+            tx.evolve_partitioning(partition_by)
+        return self
+
+    def _is_partitioned_by(self, partition_by: Sequence[str | CustomField]) -> bool:
+        head = self._snapshot.head
+        return next_spec(head, partition_by).fields == head.spec.fields
 
     # Upkeep
 

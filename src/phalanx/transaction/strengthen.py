@@ -41,7 +41,7 @@ def _rows(snapshot: Snapshot) -> Rows:
     rows = Rows(head.specs)
     for index in range(len(snapshot.leaves)):
         row = snapshot.leaves.row(index)
-        place = place_of(snapshot.leaves, row)
+        place = place_of(snapshot.leaves.specs[row.spec_id], row)
         leaf = Leaf(snapshot.location, row.location)
         version = leaf.newest()
         size, fragments = leaf.size(version)

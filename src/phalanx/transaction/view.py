@@ -12,12 +12,14 @@ from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
 from phalanx.storage.files import DETACHED
+from phalanx.storage.head import Head
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
@@ -120,14 +122,21 @@ class View:
         return self.base.head.transactions == "weak"
 
     @property
-    def spec(self) -> PartitionSpec:
-        return self.base.head.spec
+    def head(self) -> Head:
+        """The head that the table has with the transaction's changes."""
+        return replace(self.base.head, **self.head_changes)
 
     @property
     def schema(self) -> TableSchema:
         """The schema that new leaves have."""
         found: TableSchema = self.head_changes.get("schema", self.base.head.schema)
         return found
+
+    def change_head(self, **changes: Any) -> None:
+        """Change what is true of the table as a whole."""
+        self.head_changes |= changes
+        self._current = None
+        self.steps += 1
 
     def current(self) -> Snapshot:
         """The table with the transaction's changes."""
@@ -141,12 +150,32 @@ class View:
                         removed.add(id)
                 elif work.changed:
                     changed.append(_row(work))
-            self._current = self.base.with_leaves(self.base.leaves.apply(changed, removed))
+            head, leaves = self.head, self.base.leaves
+            if head.specs != self.base.head.specs:
+                leaves = leaves.under(head.specs)
+            self._current = self.base.with_leaves(leaves.apply(changed, removed), head)
         return self._current
+
+    def add_spec(self, spec: PartitionSpec) -> None:
+        """Go on with a new spec. What was written under others stays where it is."""
+        self.change_head(specs=(*self.head.specs, spec), spec_id=spec.id)
+        self.other_rows.append((spec.namespace, NAMESPACE, {"partition_spec": spec.dumps()}, None))
 
     def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
         """Where the leaf with these values is or will be, as of the base snapshot."""
         return find_place(self.base.leaves, self.base.head, spec, keys)
+
+    def spec_like(self, spec: PartitionSpec) -> PartitionSpec:
+        """The spec that files were cut by, as the table has it now.
+
+        Raises ConflictError where the table has another one by that number.
+        """
+        if spec in self.head.specs:
+            return spec
+        raise ConflictError(
+            f"the table {self.base.location.uri} has another spec v{spec.id} than the one that "
+            "rows were written for: nothing was changed, try again"
+        )
 
     def append(self, place: Place, written: Sequence[Written], stats: Statistics) -> None:
         """Add files to a leaf."""
@@ -181,7 +210,7 @@ class View:
         version: int | None = None,
     ) -> None:
         """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
-        place = place_of(self.base.leaves, row)
+        place = self._place_of(row)
         work = self._work(self._as_of_base(place))
         if self.is_weak:
             work.version = version
@@ -218,7 +247,7 @@ class View:
 
         In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
         """
-        place = self._as_of_base(place_of(self.base.leaves, row))
+        place = self._as_of_base(self._place_of(row))
         work = self._work(place)
         if self.is_weak:
             leaf = Leaf(self.base.location, place.folder)
@@ -238,6 +267,9 @@ class View:
         work.version, work.pending, work.statistics = row.read_version, LeafDelta(), stats
         work.row_count, work.byte_count = row.row_count, row.byte_count
         work.fragment_count = row.fragment_count
+
+    def _place_of(self, row: LeafRow) -> Place:
+        return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)
 
     def _as_of_base(self, place: Place) -> Place:
         """The same place with the row that the base snapshot has for it."""
@@ -339,6 +371,8 @@ class View:
             place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
             if place.row is None:
                 _add_leaf(rows, _row(work), work, sequence)
+        for id, kind, metadata, number in self.other_rows:
+            rows.add(id, kind, metadata, sequence=number)
 
     def leaf_uris(self) -> list[str]:
         """Where the transaction has written."""
