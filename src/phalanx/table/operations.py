@@ -33,6 +33,7 @@ from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import TAG, tag_row
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.table.properties import check_properties
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.conflicts import same_rows, still_holds
 from phalanx.transaction.failpoints import reach
@@ -443,9 +444,6 @@ class DropTag:
         view.other_removed.append(tag_row(self.tag))
 
 
-PROPERTIES = {"anchor": ("maintenance", "commit", "never")}
-
-
 @dataclass
 class SetProperties:
     """Set properties of the table; None takes one away."""
@@ -458,16 +456,6 @@ class SetProperties:
         merged = {**view.base.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
         view.change_head(properties=kept)
-
-
-def check_properties(values: Mapping[str, str | None]) -> None:
-    """Refuse values that a property does not take."""
-    for key, value in values.items():
-        if not isinstance(key, str) or not isinstance(value, str | None):
-            raise InvalidInput("properties are strings")
-        allowed = PROPERTIES.get(key)
-        if allowed and value is not None and value not in allowed:
-            raise InvalidInput(f"the property {key} is one of {', '.join(allowed)}, not {value!r}")
 
 
 @dataclass

@@ -283,6 +283,8 @@ class Table:
 
         `anchor` says when leaf versions are published on their main branches, for plain Lance
         readers: at "maintenance" (vacuum and optimize), at every "commit", or "never".
+        `retention.snapshots` says how long snapshots are kept, such as "30 days", and
+        `retention.min_snapshots` how many of the newest are kept however old they are.
         """
         with self.transaction(**options) as tx:
             tx.set_properties(values)
@@ -319,18 +321,24 @@ class Table:
     def vacuum(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
     ) -> VacuumReport:
-        """Remove snapshots older than `older_than` (7 days) and the files that nothing needs.
+        """Remove snapshots older than `older_than` and the files that nothing needs.
 
-        Tagged versions stay. Files younger than 24 hours stay unless forced: a writer that is
-        still running may own them.
+        Without an age, snapshots go as the table's properties say (after 7 days by default), and
+        files after 7 days. Tagged versions stay. Files younger than 24 hours stay unless forced: a
+        writer that is still running may own them.
         """
         report = maintain.vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
         return report
 
-    def expire_snapshots(self, older_than: dt.timedelta, dry_run: bool = False) -> ExpireReport:
-        """Give up the snapshots that were the newest only before that time; no file goes yet."""
+    def expire_snapshots(
+        self, older_than: dt.timedelta | None = None, dry_run: bool = False
+    ) -> ExpireReport:
+        """Give up the snapshots that were the newest only before that time; no file goes yet.
+
+        Without an age the property `retention.snapshots` says it, and 7 days where it is not set.
+        """
         report = maintain.expire_snapshots(self._snapshot, older_than, dry_run)
         if not dry_run:
             self.refresh()

@@ -227,7 +227,7 @@ class View:
 
     def rewrite(self, row: LeafRow, delta: LeafDelta, stats: Statistics | None) -> None:
         """Put the same rows of a leaf into other files. `stats` where they are known anew."""
-        place = self._as_of_base(place_of(self.base.leaves, row))
+        place = self._as_of_base(self._place_of(row))
         work = self._work(place)
         assert not work.pending.is_change, place
         work.pending = delta
