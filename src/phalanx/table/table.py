@@ -14,6 +14,7 @@ from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
 from phalanx.table import birth, health, inspect, maintain, optimize
+from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.evolve import next_spec
 from phalanx.table.health import CheckReport, RepairReport
@@ -370,6 +371,13 @@ class Table:
         if not dry_run:
             self.refresh()
         return report
+
+    def advise(self, leaf_bytes: int = LEAF_BYTES) -> Advice:
+        """Which partitions are too small, too large or skewed, what would be better, and how.
+
+        Only the manifest is looked at. A leaf of about `leaf_bytes` (512 MiB) is as it should be.
+        """
+        return advise(self._snapshot, leaf_bytes)
 
     def check(self) -> CheckReport:
         """Look for every inconsistency in the table; changes nothing."""
