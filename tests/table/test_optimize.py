@@ -555,12 +555,61 @@ class TestSteps:
         assert len(table.optimize().versions) == 2
 
 
+class TestEarlierSchemas:
+    @pytest.fixture
+    def changed(self, table):
+        """The leaves know nothing of it: they are read through the table's schema."""
+        table.add_column("extra", pa.int32(), default=7)
+        table.rename_column("id", "number")
+        table.change_type("extra", pa.int64())
+        table.drop_column("n")
+        return table
+
+    def test_a_leaf_gets_the_tables_schema(self, changed):
+        before = rows_of(changed)
+        report = changed.optimize()
+        assert rows_of(changed) == before
+        assert (report.rewritten, report.files_after, deleted_in_files(changed)) == (2, 3, 0)
+        for leaf in changed.partitions().to_pylist():
+            if leaf["part"] is not None:
+                assert lance.dataset(leaf["uri"]).schema.names == ["number", "part", "extra"]
+                assert lance.dataset(leaf["uri"]).count_rows("extra = 7") == leaf["rows"]
+        found = statistics_of(changed, "a")
+        assert {id: (s.low, s.high, s.exact) for id, s in found.items()} == {
+            0: (2, 44, True),
+            1: ("a", "a", True),
+            3: (7, 7, True),
+        }
+        assert changed.check().ok
+
+    def test_an_append_in_between_has_it_done_again(self, changed, meanwhile):
+        new = {"number": 500, "part": "a", "extra": 1}
+        meanwhile(lambda: phalanx.open(changed.uri).append([new]))
+        before = rows_of(changed)
+        changed.optimize()
+        assert sorted(rows_of(changed), key=str) == sorted([*before, new], key=str)
+        assert changed.check().ok
+
+    def test_so_does_a_change_of_the_schema(self, table, meanwhile):
+        meanwhile(lambda: phalanx.open(table.uri).add_column("late", pa.string(), default="x"))
+        before = rows_of(table)
+        report = table.optimize()
+        assert rows_of(table) == [{**r, "late": "x"} for r in before]
+        assert (report.rewritten, fragments(table)) == (2, {"a": 1, "b": 1, None: 1})
+
+    def test_another_spec_is_of_no_consequence(self, table, meanwhile):
+        meanwhile(lambda: phalanx.open(table.uri).evolve_partitioning(["bucket(4, id)"]))
+        before = rows_of(table)
+        assert table.optimize().rewritten == 2
+        assert rows_of(table) == before
+
+
 class TestIndexes:
     def test_files_that_an_index_points_into_stay(self, table):
         """It stays valid: no row moves away from where it says."""
         snapshot = table._snapshot
         place = next(snapshot.leaves.row(i) for i in range(3) if snapshot.leaves.row(i).keys[0])
-        leaf = Leaf(snapshot.location, place.location)
+        leaf = Leaf(snapshot.location, place.location, snapshot.head.schema)
         handle = leaf.open(place.read_version)
         ids = [f.fragment_id for f in handle.get_fragments()]
         index = handle.create_index_uncommitted("id", "BTREE", name="by_id", fragment_ids=ids[:3])
@@ -572,11 +621,8 @@ class TestIndexes:
         assert contents.indexes == ("by_id",)
         found = compaction.groups(contents.parts, Target(1000, 10**6))
         assert [[part.id for part in group] for group in found] == [ids[3:]]
-        schema = snapshot.head.schema
-        delta, _ = compaction.rewrite(
-            leaf, made.version, [ids[3:]], schema, Target(1000, 10**6), None
-        )
-        after = leaf.open(leaf.commit(made.version, delta, schema))
+        delta, _ = compaction.rewrite(leaf, made.version, [ids[3:]], Target(1000, 10**6))
+        after = leaf.open(leaf.commit(made.version, delta))
         (described,) = after.describe_indices()
         assert described.num_rows_indexed == sum(p.rows for p in contents.parts[:3])
         assert after.count_rows() == handle.count_rows()

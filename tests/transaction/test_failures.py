@@ -119,7 +119,7 @@ def change_rows(table, **options):
     """What Spark does: a row goes by its id."""
     snapshot = table._snapshot
     leaf = snapshot.leaves.row(0)
-    rows = Leaf(snapshot.location, leaf.location).scan(
+    rows = Leaf(snapshot.location, leaf.location, snapshot.head.schema).scan(
         leaf.read_version, ["id"], None, row_ids=True
     )
     ids = np.array([next(rows).column("_rowid")[0].as_py()])

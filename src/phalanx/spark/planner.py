@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.model.predicates import EVERYTHING, Predicate
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
@@ -294,7 +294,7 @@ class _Planner:
         """A leaf in parts of whole fragments."""
         if leaf.bytes <= size or (leaf.row.fragment_count or 2) < 2:
             return [[leaf.piece]]
-        at = Leaf(self._snapshot.location, leaf.row.location)
+        at = Leaf(self._snapshot.location, leaf.row.location, self._snapshot.head.schema)
         parts: list[list[int]] = []
         weight = 0
         for id, bytes in at.fragment_sizes(leaf.row.read_version).items():
@@ -309,9 +309,12 @@ class _Planner:
 
     def _command(self, pieces: Sequence[Piece]) -> str:
         location, request = self._snapshot.location, self._request
+        filters = [piece.where for piece in pieces if piece.where is not None]
+        used = {column.path[0] for where in filters for column in columns_of(where)}
         task = ReadTask(
             location.uri,
             location.options,
+            self._snapshot.head.schema.only({*self._columns, *used}),
             pieces,
             request["schema"],
             request["empty"],

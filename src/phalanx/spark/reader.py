@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from phalanx.model.predicates import Predicate
+from phalanx.model.schema import TableSchema
 from phalanx.spark.types import cast, exchange_type
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
@@ -42,6 +43,8 @@ class ReadTask:
 
     uri: str
     options: Mapping[str, str] | None
+    #: The table's columns that are read or filtered by, with their ids.
+    table: TableSchema
     pieces: Sequence[Piece]
     #: The columns wanted, as Spark's JSON; a query without columns wants a dummy one.
     schema: str
@@ -89,10 +92,16 @@ class ReadTask:
         row_ids = ROW_ID in self.hidden or not columns
         if len(piece.members) > 1:
             return bundle.scan(
-                self._location, piece.members, columns, piece.where, self.limit, in_order=False
+                self._location,
+                self.table,
+                piece.members,
+                columns,
+                piece.where,
+                self.limit,
+                in_order=False,
             )
         (member,) = piece.members
-        return Leaf(self._location, member.folder).scan(
+        return Leaf(self._location, member.folder, self.table).scan(
             member.version,
             columns,
             piece.where,
@@ -105,10 +114,10 @@ class ReadTask:
     def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """As many rows of nothing as there are."""
         if piece.fragments is None:
-            left = bundle.count(self._location, piece.members, piece.where)
+            left = bundle.count(self._location, self.table, piece.members, piece.where)
         else:
             (member,) = piece.members
-            left = Leaf(self._location, member.folder).count(
+            left = Leaf(self._location, member.folder, self.table).count(
                 member.version, piece.where, piece.fragments
             )
         while left:

@@ -75,6 +75,8 @@ class Contents:
     parts: tuple[Part, ...]
     #: The names of its indexes.
     indexes: tuple[str, ...]
+    #: Whether it has the table's schema for its own.
+    current: bool = True
 
 
 def look(leaf: Leaf, version: int | None) -> Contents:
@@ -96,7 +98,8 @@ def look(leaf: Leaf, version: int | None) -> Contents:
                 known.id in covered,
             )
         )
-    return Contents(tuple(parts), tuple(sorted({index.name for index in indexes})))
+    names = tuple(sorted({index.name for index in indexes}))
+    return Contents(tuple(parts), names, leaf.is_current(handle))
 
 
 def groups(parts: Sequence[Part], target: Target) -> list[tuple[Part, ...]]:
@@ -126,52 +129,52 @@ def rewrite(
     leaf: Leaf,
     version: int,
     chosen: Sequence[Sequence[int]],
-    schema: TableSchema,
     target: Target,
     ordering: Ordering | None = None,
     measure: bool = False,
 ) -> tuple[LeafDelta, Statistics | None]:
     """Write the rows of some groups of fragments anew; nothing refers to the files yet.
 
-    With `measure` also the statistics of those rows.
+    With `measure` also the statistics of those rows. A leaf of an earlier schema is written whole,
+    with the table's.
     """
     handle = leaf.open(version)
     old = {fragment.fragment_id: fragment.metadata for fragment in handle.get_fragments()}
-    meter = _Meter(schema) if measure else None
+    current = leaf.is_current(handle)
+    assert current or sorted(old) == sorted(id for ids in chosen for id in ids), leaf.uri
+    writable = handle if current else leaf.writable(version)
+    meter = _Meter(leaf.schema) if measure else None
     rewritten = []
     for ids in chosen:
         before = tuple(old[id] for id in ids)
-        batches = _rows(leaf, version, ids, before, schema)
+        batches = _rows(leaf, version, ids, before)
         if meter is not None:
             batches = meter.watch(batches)
         if ordering is not None:
-            batches = _ordered(batches, schema.arrow, ordering)
+            batches = _ordered(batches, leaf.schema.arrow, ordering)
         live = sum(f.physical_rows - f.num_deletions for f in before)
         new = Written(())
         if live:
-            new = leaf.write_stream(batches, schema.arrow, handle, target.rows, target.bytes)
+            new = leaf.write_stream(batches, writable, target.rows, target.bytes)
         assert new.rows == live, (leaf.uri, new.rows, live)
         rewritten.append(Rewritten(before, new))
-    return LeafDelta(rewritten=tuple(rewritten)), None if meter is None else meter.found
+    delta = LeafDelta(rewritten=tuple(rewritten), replaced=not current)
+    return delta, None if meter is None else meter.found
 
 
 def _rows(
-    leaf: Leaf,
-    version: int,
-    ids: Sequence[int],
-    fragments: Sequence[Fragment],
-    schema: TableSchema,
+    leaf: Leaf, version: int, ids: Sequence[int], fragments: Sequence[Fragment]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of fragments, with the table's types."""
     size = sum(file.file_size_bytes or 0 for f in fragments for file in f.files)
-    whole = size <= _SMALL_BYTES
-    found = leaf.scan(version, schema.arrow.names, None, whole=whole, fragments=list(ids))
+    schema, whole = leaf.schema.arrow, size <= _SMALL_BYTES
+    found = leaf.scan(version, schema.names, None, whole=whole, fragments=list(ids))
     if whole:
         # Lance writes one batch in a third of the time of twenty.
         found = iter(pa.Table.from_batches(found).combine_chunks().to_batches())
     for batch in found:
         if batch.num_rows:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema.arrow)
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _ordered(

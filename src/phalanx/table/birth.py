@@ -53,7 +53,7 @@ def create(
     rows = first_rows(head)
     if written and head.transactions == "strong":
         view = View(Snapshot.unborn(location, head), Commits(), pool)
-        Append(head.spec, written).run(view)
+        Append(head, written).run(view)
         view.rows(rows, head.sequence)
         counts = view.counts
         rows.add_transaction(
@@ -70,7 +70,7 @@ def create(
     made = Snapshot.latest(location)
     if written and head.transactions == "weak":
         transaction = Transaction(made, pool)
-        transaction.run(Append(head.spec, written))
+        transaction.run(Append(head, written))
         return transaction.commit()
     return made
 

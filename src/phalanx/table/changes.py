@@ -12,11 +12,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model.evolution import Path
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.specs import CustomField
 from phalanx.table import incoming
-from phalanx.table.evolve import EvolvePartitioning
+from phalanx.table.evolve import (
+    AddColumn,
+    AddMissing,
+    ChangeType,
+    DropColumn,
+    EvolvePartitioning,
+    MakeNullable,
+    MoveColumn,
+    RenameColumn,
+    ReorderColumns,
+    SchemaChange,
+)
 from phalanx.table.operations import (
     Append,
     ChangeRows,
@@ -144,11 +156,16 @@ class TableTransaction:
 
     # Changing
 
-    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Add rows."""
+    def append(
+        self, data: Any, *, merge_schema: bool = False, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """Add rows; with `merge_schema` also the columns that they have and the table has not."""
         self._check_open()
         if self.repeated:
             return
+        if merge_schema:
+            found, data = incoming.peek(data, self._schema)
+            self._change_schema(AddMissing(found))
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
@@ -157,15 +174,15 @@ class TableTransaction:
 
         `mode` is "append", or says what they replace: "table", "partitions" or "where".
         """
-        spec = self._current().head.spec
+        head = self._current().head
         if self.repeated:
             return
         if where is not None:
-            self._transaction.run(Delete(where, self._transaction.isolation))
+            self._transaction.run(Delete(head.schema, where, self._transaction.isolation))
         if mode in ("table", "partitions"):
-            self._transaction.run(Overwrite(spec, written, only_partitions=mode == "partitions"))
+            self._transaction.run(Overwrite(head, written, only_partitions=mode == "partitions"))
         else:
-            self._transaction.run(Append(spec, written))
+            self._transaction.run(Append(head, written))
 
     def overwrite(
         self,
@@ -203,7 +220,7 @@ class TableTransaction:
     def _delete_where(self, predicate: Predicate) -> Callable[[], int]:
         if self.repeated:
             return lambda: 0
-        operation = Delete(predicate, self._transaction.isolation)
+        operation = Delete(self._transaction.view.schema, predicate, self._transaction.isolation)
         self._transaction.run(operation)
         return lambda: operation.deleted
 
@@ -219,6 +236,7 @@ class TableTransaction:
     def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
+            snapshot.head.schema,
             predicate_of(where, snapshot),
             self._transaction.isolation,
             assignments_of(values, snapshot),
@@ -247,7 +265,7 @@ class TableTransaction:
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
-        operation = Merge(source, list(on), when_matched, when_not_matched)
+        operation = Merge(snapshot.head.schema, source, list(on), when_matched, when_not_matched)
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
@@ -286,6 +304,48 @@ class TableTransaction:
         self._current()
         if not self.repeated:
             self._transaction.run(EvolvePartitioning(partition_by))
+
+    def add_column(
+        self,
+        name: Path,
+        type: pa.DataType | str,
+        default: Any = None,
+        *,
+        nullable: bool = True,
+        first: bool = False,
+        after: str | None = None,
+    ) -> None:
+        """Add a column, or a field of a struct, to the schema."""
+        self._change_schema(AddColumn(name, type, default, nullable, first, after))
+
+    def drop_column(self, path: Path) -> None:
+        """Take a column, or a field of a struct, out of the schema."""
+        self._change_schema(DropColumn(path))
+
+    def rename_column(self, path: Path, name: str) -> None:
+        """Give a column another name."""
+        self._change_schema(RenameColumn(path, name))
+
+    def change_type(self, path: Path, type: pa.DataType | str) -> None:
+        """Widen the type of a column."""
+        self._change_schema(ChangeType(path, type))
+
+    def make_nullable(self, path: Path) -> None:
+        """Let a column be NULL."""
+        self._change_schema(MakeNullable(path))
+
+    def move_column(self, path: Path, *, first: bool = False, after: str | None = None) -> None:
+        """Put a column in another place."""
+        self._change_schema(MoveColumn(path, first, after))
+
+    def reorder_columns(self, names: Sequence[str]) -> None:
+        """Put all columns in another order."""
+        self._change_schema(ReorderColumns(names))
+
+    def _change_schema(self, change: SchemaChange) -> None:
+        self._current()
+        if not self.repeated:
+            self._transaction.run(change)
 
     def _told(self, answer: Callable[[], T]) -> T:
         """Tell the author a count. What was decided by it must not be replayed with another."""

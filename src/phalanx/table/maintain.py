@@ -179,7 +179,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
     places = leaves.versions(np.arange(len(leaves)) if chosen is None else chosen)
 
     def publish(place: tuple[str, int | None]) -> None:
-        Leaf(snapshot.location, place[0]).anchor(place[1])
+        Leaf(snapshot.location, place[0], head.schema).anchor(place[1])
 
     list(pool.map(publish, places))
 

@@ -26,8 +26,10 @@ from phalanx.model.predicates import (
     resolve_names,
     restrict,
 )
+from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
+from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import TAG, tag_row
@@ -49,11 +51,13 @@ class Append:
     """Add rows."""
 
     name = "append"
-    spec: PartitionSpec
+    #: What the files were written for.
+    head: Head
     written: Sequence[WrittenLeaf]
 
     def run(self, view: View) -> None:
-        spec = view.spec_like(self.spec)
+        view.check_files(self.head.schema)
+        spec = view.spec_like(self.head.spec)
         places = [view.place(spec, leaf.keys) for leaf in self.written]
         view.prefetch_statistics(places)
         for leaf, place in zip(self.written, places, strict=True):
@@ -65,12 +69,14 @@ class Overwrite:
     """Replace all rows, or those of the partitions that are written to."""
 
     name = "overwrite"
-    spec: PartitionSpec
+    #: What the files were written for.
+    head: Head
     written: Sequence[WrittenLeaf]
     only_partitions: bool
 
     def run(self, view: View) -> None:
-        current, spec = view.current(), view.spec_like(self.spec)
+        view.check_files(self.head.schema)
+        current, spec = view.current(), view.spec_like(self.head.spec)
         if self.only_partitions:
             if spec != view.head.spec:
                 raise ConflictError(
@@ -109,6 +115,8 @@ class _Kept:
 class _WhereMatches:
     """A change to the rows that match a predicate, leaf by leaf."""
 
+    #: The schema that the predicate is of.
+    schema: TableSchema
     where: Predicate
     isolation: str
     _kept: dict[str, _Kept] = field(default_factory=dict, kw_only=True)
@@ -131,6 +139,7 @@ class Delete(_WhereMatches):
     deleted: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
         leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
@@ -140,7 +149,7 @@ class Delete(_WhereMatches):
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> _Kept | None:
         """The change in one leaf; None where the whole leaf goes and nothing need be opened."""
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         kept = self._kept.get(leaf.row.object_id)
         if leaf.where is None:
             return self._whole(at, leaf, kept) if self.isolation == "snapshot" else None
@@ -184,6 +193,7 @@ class Update(_WhereMatches):
     updated: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot = view.current()
         leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         # One leaf after the other: each is itself read and written by several threads.
@@ -201,7 +211,7 @@ class Update(_WhereMatches):
                 view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> _Kept:
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
         same_spec = kept is not None and kept.spec == snapshot.head.spec
@@ -247,6 +257,8 @@ class Merge:
     """Match rows by key: update or delete those that are there, insert those that are not."""
 
     name = "merge"
+    #: The schema that the source has.
+    schema: TableSchema
     source: pa.Table
     on: Sequence[str]
     when_matched: str
@@ -259,6 +271,7 @@ class Merge:
     deleted: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot = view.current()
         keys = _numbered(self.source.select(list(self.on)))
         plan = Plan(snapshot, _near(keys, self.on, snapshot))
@@ -284,7 +297,7 @@ class Merge:
             view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, keys: pa.Table) -> _Matched:
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
         if kept is not None and _holds(at, kept, version, "serializable"):
@@ -340,13 +353,14 @@ class ChangeRows:
     _kept: dict[str, _Kept] = field(default_factory=dict)
 
     def run(self, view: View) -> None:
+        view.check_schema(self.base.head.schema)
         current = view.current()
         before, now = _by_id(self.base, self.deleted), _by_id(current, self.deleted)
         for id, ids in self.deleted.items():
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
                 raise self._conflict(id)
-            at = Leaf(current.location, row.location)
+            at = Leaf(current.location, row.location, current.head.schema)
             kept = self._kept.get(id)
             if kept is None:
                 delta, count = at.delete_rows(was.read_version, ids)
@@ -387,7 +401,8 @@ class Rollback:
     def run(self, view: View) -> None:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
-        wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
+        leaves = target.leaves.under(view.head.specs)
+        wanted = [leaves.row(index) for index in range(len(leaves))]
         stats = read_statistics(target, wanted)
         keep = {row.object_id for row in wanted}
         current = view.current()
@@ -397,7 +412,7 @@ class Rollback:
                 view.remove(row)
         reach("rollback.removed")
         for row in wanted:
-            place = view.place(target.leaves.specs[row.spec_id], row.keys)
+            place = view.place(leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
         # What has been handed out is never handed out again: only these two go back.
         view.change_head(schema=target.head.schema, spec_id=target.head.spec_id)

@@ -285,13 +285,13 @@ class _Look:
         return np.asarray(~known | doubtful | large)
 
     def look(self, row: LeafRow) -> tuple[Contents, LeafTask | None]:
-        leaf, weak = Leaf(self.snapshot.location, row.location), row.read_version is None
+        schema, weak = self.snapshot.head.schema, row.read_version is None
+        leaf = Leaf(self.snapshot.location, row.location, schema)
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version)
         parts = contents.parts
-        if self.ordering is None:
-            groups = compaction.groups(parts, self.target)
-        else:
+        groups = compaction.groups(parts, self.target)
+        if self.ordering is not None or (groups and not contents.current):
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
         if not groups:
             return contents, None
@@ -303,7 +303,7 @@ class _Look:
             row.location,
             version,
             weak,
-            self.snapshot.head.schema,
+            schema,
             tuple(tuple(part.id for part in group) for group in groups),
             self.target,
             self.ordering,
@@ -366,22 +366,16 @@ def _expected_files(task: LeafTask) -> int:
 
 def compact(task: LeafTask) -> Compacted:
     """Do what is to be done in one leaf, in any process. Nothing is visible in a strong table."""
-    leaf = Leaf(task.location, task.folder)
+    leaf = Leaf(task.location, task.folder, task.schema)
     delta, stats = compaction.rewrite(
-        leaf,
-        task.version,
-        task.groups,
-        task.schema,
-        task.target,
-        task.ordering,
-        task.measure,
+        leaf, task.version, task.groups, task.target, task.ordering, task.measure
     )
     reach("optimize.files-written")
     if not task.on_main:
-        version: int | None = leaf.commit(task.version, delta, task.schema)
+        version: int | None = leaf.commit(task.version, delta)
     else:
         try:
-            version = leaf.commit_on_main(task.version, delta, task.schema)
+            version = leaf.commit_on_main(task.version, delta)
         except ConflictError:
             version = None
     reach("optimize.leaf-committed")
@@ -407,15 +401,13 @@ class Optimize:
         rows = rows_by_id(view.base, [one.task.object_id for one in self.done])
         holding = []
         for one in self.done:
+            view.check_schema(one.task.schema)
             row = rows.get(one.task.object_id)
             if row is None or row.read_version is None:
                 self.gone += 1
                 continue
-            leaf = Leaf(view.base.location, one.task.folder)
-            same = row.location == one.task.folder
-            if same and still_holds(
-                leaf, one.delta, one.task.version, row.read_version, "snapshot"
-            ):
+            leaf = Leaf(view.base.location, one.task.folder, one.task.schema)
+            if row.location == one.task.folder and _holds(leaf, one, row.read_version):
                 holding.append((one, leaf, row))
             else:
                 self.overtaken.append(one.task.object_id)
@@ -427,6 +419,13 @@ class Optimize:
             # What was measured is true of the version it was measured at.
             measured = one.statistics if row.read_version == one.task.version else None
             view.rewrite(row, one.delta, measured)
+
+
+def _holds(leaf: Leaf, one: Compacted, version: int) -> bool:
+    if one.delta.replaced:
+        # It takes the place of all that is there, so nothing may have come.
+        return version == one.task.version
+    return still_holds(leaf, one.delta, one.task.version, version, "snapshot")
 
 
 def rows_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:

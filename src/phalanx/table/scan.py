@@ -98,11 +98,11 @@ class Scan:
         return total if self._limit is None else min(total, self._limit)
 
     def _count(self, job: _Job) -> int:
-        location = self._snapshot.location
+        location, schema = self._snapshot.location, self._snapshot.head.schema
         if job.small:
-            return bundle.count(location, job.members, job.where)
+            return bundle.count(location, schema, job.members, job.where)
         (member,) = job.members
-        return Leaf(location, member.folder).count(member.version, job.where)
+        return Leaf(location, member.folder, schema).count(member.version, job.where)
 
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
@@ -172,11 +172,14 @@ class Scan:
     def _read(self, job: _Job, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
         """The rows of a job's leaves, with the table's types."""
         names, location = self.schema.names, self._snapshot.location
+        schema = self._snapshot.head.schema
         if job.small:
-            found = bundle.scan(location, job.members, names, job.where, self._limit, in_order)
+            found = bundle.scan(
+                location, schema, job.members, names, job.where, self._limit, in_order
+            )
         else:
             (member,) = job.members
-            leaf = Leaf(location, member.folder)
+            leaf = Leaf(location, member.folder, schema)
             found = leaf.scan(member.version, names, job.where, self._limit, in_order)
         for batch in found:
             yield _as(batch, self.schema)

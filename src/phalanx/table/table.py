@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
@@ -176,12 +177,20 @@ class Table:
         """
         return TableTransaction(self, transaction_id, isolation, durable)
 
-    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES, **options: Any) -> Table:
+    def append(
+        self,
+        data: Any,
+        merge_schema: bool = False,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        **options: Any,
+    ) -> Table:
         """Add rows, in one transaction: all of them are visible afterwards, or none.
 
         `data` is a pyarrow Table, RecordBatchReader or Dataset, a pandas DataFrame, a list of
         dicts, or anything with an Arrow stream. It is read as a stream, and at most about
-        `buffer_bytes` of rows wait in memory.
+        `buffer_bytes` of rows wait in memory. With `merge_schema`, columns that the rows have and
+        the table has not are added to it in the same transaction.
 
         Every change takes `transaction_id` (repeating one that has landed does nothing),
         `isolation` ("serializable" or "snapshot") and `durable`.
@@ -189,7 +198,7 @@ class Table:
         Raises InvalidInput where the rows do not fit the schema; nothing is changed then.
         """
         with self.transaction(**options) as tx:
-            tx.append(data, buffer_bytes=buffer_bytes)
+            tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
         return self
 
     def overwrite(
@@ -311,6 +320,74 @@ class Table:
             return self
         with self.transaction(**options) as tx:
             tx.evolve_partitioning(partition_by)
+        return self
+
+    def add_column(
+        self,
+        name: Path,
+        type: pa.DataType | str,
+        default: Any = None,
+        *,
+        nullable: bool = True,
+        first: bool = False,
+        after: str | None = None,
+        **options: Any,
+    ) -> Table:
+        """Add a column; `name` is `a.b` (or `("a", "b")`) for a field of the struct `a`.
+
+        Rows that are there hold `default`, and so do rows that come without the column; one that
+        must not be NULL needs a default. It comes last, `first`, or `after` another one.
+
+        Changes of the schema are one snapshot each and touch no row, whatever the size of the
+        table. They raise InvalidInput where the column is not there, or there already.
+        """
+        with self.transaction(**options) as tx:
+            tx.add_column(name, type, default, nullable=nullable, first=first, after=after)
+        return self
+
+    def drop_column(self, path: Path, **options: Any) -> Table:
+        """Take a column, or a field of a struct, out. Another by that name starts without values.
+
+        A spec that refers to it sees NULL from then on.
+        """
+        with self.transaction(**options) as tx:
+            tx.drop_column(path)
+        return self
+
+    def rename_column(self, path: Path, name: str, **options: Any) -> Table:
+        """Give a column, or a field of a struct, another name. Specs go by ids, so they hold."""
+        with self.transaction(**options) as tx:
+            tx.rename_column(path, name)
+        return self
+
+    def change_type(self, path: Path, type: pa.DataType | str, **options: Any) -> Table:
+        """Widen a column: integers, float to double, decimals to more digits, date to timestamp.
+
+        A column that the table is or was partitioned by cannot go from date to timestamp: its
+        rows would belong elsewhere.
+        """
+        with self.transaction(**options) as tx:
+            tx.change_type(path, type)
+        return self
+
+    def make_nullable(self, path: Path, **options: Any) -> Table:
+        """Let a column be NULL that must not be so far."""
+        with self.transaction(**options) as tx:
+            tx.make_nullable(path)
+        return self
+
+    def move_column(
+        self, path: Path, *, first: bool = False, after: str | None = None, **options: Any
+    ) -> Table:
+        """Put a column, or a field of a struct, first or after another one."""
+        with self.transaction(**options) as tx:
+            tx.move_column(path, first=first, after=after)
+        return self
+
+    def reorder_columns(self, names: Sequence[str], **options: Any) -> Table:
+        """Put the columns in another order; all of them are named."""
+        with self.transaction(**options) as tx:
+            tx.reorder_columns(names)
         return self
 
     def _is_partitioned_by(self, partition_by: Sequence[str | CustomField]) -> bool:

@@ -338,7 +338,8 @@ class Transaction:
         """What the rows were written for must still be there."""
         if newest.head.table_id != self.base.head.table_id:
             raise ConflictError(f"the table {self.location.uri} was dropped and made again")
-        if newest.head.schema != self.base.head.schema:
+        # Rows of a weak table are written already. In a strong one every change sees for itself.
+        if (self.reads or self._view.is_weak) and newest.head.schema != self.base.head.schema:
             raise ConflictError(
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
                 "was written, try again"
@@ -382,8 +383,10 @@ class Transaction:
 
     def _same_rows(self, before: Footprint, after: Footprint) -> bool:
         """Whether leaves hold the rows that they held; in which files is of no consequence."""
+        schema = self.base.head.schema
         return before.keys() == after.keys() and all(
-            folder == after[id][0] and same_rows(Leaf(self.location, folder), version, after[id][1])
+            folder == after[id][0]
+            and same_rows(Leaf(self.location, folder, schema), version, after[id][1])
             for id, (folder, version) in before.items()
         )
 

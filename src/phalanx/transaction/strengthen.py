@@ -42,7 +42,7 @@ def _rows(snapshot: Snapshot) -> Rows:
     for index in range(len(snapshot.leaves)):
         row = snapshot.leaves.row(index)
         place = place_of(snapshot.leaves.specs[row.spec_id], row)
-        leaf = Leaf(snapshot.location, row.location)
+        leaf = Leaf(snapshot.location, row.location, head.schema)
         version = leaf.newest()
         size, fragments = leaf.size(version)
         rows.add(
