@@ -144,6 +144,21 @@ def optimize(table, **_):
     table.optimize()
 
 
+def prepare_to_rewrite(root):
+    """Three leaves of one spec, one of the next, and rows that are deleted."""
+    table = prepare(root)
+    table.append([row(7, "b"), row(8)])
+    table.delete("id = 2")
+    table.evolve_partitioning(["part", "bucket(2, id)"])
+    return table.append([row(9)])
+
+
+def rewrite(table, **_):
+    """Step by step: what was done before a failure stays done."""
+    table.rewrite(step_rows=3)
+    assert set(table.partitions()["spec"].to_pylist()) == {table.spec.id}
+
+
 OPERATIONS = {
     "append": (prepare, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
     "append durably": (prepare, lambda t, **o: t.append([row(7)], durable=True, **o)),
@@ -165,6 +180,7 @@ OPERATIONS = {
     "make strong": (prepare_weak, make_strong),
     "vacuum": (prepare_for_vacuum, vacuum),
     "optimize": (prepare_to_optimize, optimize),
+    "rewrite": (prepare_to_rewrite, rewrite),
 }
 WEAK_OPERATIONS = {
     f"weak {name}": (prepare_weak, change)

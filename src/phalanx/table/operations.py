@@ -122,8 +122,13 @@ class _WhereMatches:
     _kept: dict[str, _Kept] = field(default_factory=dict, kw_only=True)
     _seen: set[str] | None = field(default=None, kw_only=True)
 
-    def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
-        """Under snapshot isolation, leaves that have come since the first run are not looked at."""
+    def _in_scope(self, view: View, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
+        """Under snapshot isolation, leaves that have come since the first run are not looked at.
+
+        Unless rows have moved meanwhile: then those of the first run may be anywhere.
+        """
+        if view.rows_moved:
+            self.isolation = "serializable"
         if self.isolation == "serializable":
             return list(leaves)
         if self._seen is None:
@@ -141,7 +146,7 @@ class Delete(_WhereMatches):
     def run(self, view: View) -> None:
         view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
-        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
+        leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
         for leaf, kept in zip(leaves, found, strict=True):
             self._record(view, leaf, kept)
@@ -195,7 +200,7 @@ class Update(_WhereMatches):
     def run(self, view: View) -> None:
         view.check_schema(self.schema)
         snapshot = view.current()
-        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
+        leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
         # One leaf after the other: each is itself read and written by several threads.
         found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
         self.updated = 0
@@ -355,7 +360,7 @@ class ChangeRows:
     def run(self, view: View) -> None:
         view.check_schema(self.base.head.schema)
         current = view.current()
-        before, now = _by_id(self.base, self.deleted), _by_id(current, self.deleted)
+        before, now = leaves_by_id(self.base, self.deleted), leaves_by_id(current, self.deleted)
         for id, ids in self.deleted.items():
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
@@ -384,7 +389,7 @@ class ChangeRows:
         )
 
 
-def _by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
+def leaves_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
     """Leaves by their ids."""
     wanted = set(ids)
     listed = snapshot.leaves.table.column("object_id").to_pylist()

@@ -35,6 +35,7 @@ from phalanx.storage.leaves import LeafRow
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE
 from phalanx.table.maintain import anchor, count_text, size_text
+from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
 from phalanx.table.write import FILE_BYTES, WRITERS
@@ -398,7 +399,7 @@ class Optimize:
 
     def run(self, view: View) -> None:
         self.overtaken, self.gone = [], 0
-        rows = rows_by_id(view.base, [one.task.object_id for one in self.done])
+        rows = leaves_by_id(view.base, [one.task.object_id for one in self.done])
         holding = []
         for one in self.done:
             view.check_schema(one.task.schema)
@@ -426,13 +427,6 @@ def _holds(leaf: Leaf, one: Compacted, version: int) -> bool:
         # It takes the place of all that is there, so nothing may have come.
         return version == one.task.version
     return still_holds(leaf, one.delta, one.task.version, version, "snapshot")
-
-
-def rows_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
-    """Leaves by their ids."""
-    wanted = set(ids)
-    listed = snapshot.leaves.table.column("object_id").to_pylist()
-    return {id: snapshot.leaves.row(at) for at, id in enumerate(listed) if id in wanted}
 
 
 def commit(

@@ -14,13 +14,14 @@ from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
-from phalanx.table import birth, health, inspect, maintain, optimize
+from phalanx.table import birth, health, inspect, maintain, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.evolve import next_spec
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.optimize import OptimizeReport
+from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
@@ -445,6 +446,27 @@ class Table:
         report = optimize.optimize(
             self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
         )
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def rewrite(
+        self,
+        where: str | None = None,
+        *,
+        step_rows: int | None = None,
+        step_bytes: int | None = None,
+        max_steps: int | None = None,
+        dry_run: bool = False,
+    ) -> RewriteReport:
+        """Move rows that were written under earlier specs into the partitions of the newest.
+
+        `where` chooses partitions: one that may hold a matching row is moved whole. Each step is
+        a transaction of at most `step_rows` rows (67,108,864) and `step_bytes` bytes (4 GiB), or
+        one file. No row changes, others may write meanwhile, and a call that was interrupted is
+        repeated to go on; `max_steps` stops it on purpose.
+        """
+        report = rewrite.rewrite(self._snapshot, where, step_rows, step_bytes, max_steps, dry_run)
         if not dry_run:
             self.refresh()
         return report

@@ -58,6 +58,10 @@ PATIENCE_SECONDS = 120.0
 Footprint = Mapping[str, tuple[str, int | None]]
 
 
+#: The name of the operation that moves rows to other leaves, and changes none.
+MOVES_ROWS = "rewrite"
+
+
 class Operation(Protocol):
     """One change, which can be run again on a newer snapshot."""
 
@@ -351,10 +355,17 @@ class Transaction:
         self._check_table(newest)
         self._check_reads(newest)
         self._view = View(newest, self._commits, self._pool)
+        self._view.rows_moved = self.isolation == "snapshot" and self._moved_since(newest)
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
         self._check_told(newest)
+
+    def _moved_since(self, newest: Snapshot) -> bool:
+        """Whether somebody has moved rows from leaves of one spec to those of another."""
+        since = f"object_type = '{TRANSACTION}' AND sequence > {self.base.sequence}"
+        found = newest.manifest.read(["metadata"], since).column("metadata").to_pylist()
+        return any(json.loads(text).get("operation") == MOVES_ROWS for text in found)
 
     def _check_told(self, newest: Snapshot) -> None:
         """What the author has been told must come out again, where it may have led to more.

@@ -112,6 +112,8 @@ class View:
         self._current: Snapshot | None = base
         self._leaves: Leaves | None = None
         self.counts = Counts()
+        #: Whether somebody has moved rows to other leaves since the transaction began.
+        self.rows_moved = False
         #: How many changes have been recorded.
         self.steps = 0
         #: What else the next snapshot changes: fields of the head, rows that are no leaves.
