@@ -19,7 +19,7 @@ ALL = (
     "spark_scan",
     "spark_prune",
     "spark_write",
-    "bridge",
+    "spark_join",
 )
 
 

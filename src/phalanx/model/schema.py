@@ -39,6 +39,10 @@ class TableSchema:
         )
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((tuple(self.field_ids), tuple(self.tagged.names)))
 
     @staticmethod

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
+from phalanx.model.specs import PartitionSpec
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, AboutTask, Piece, ReadTask
 from phalanx.spark.transforms import Reported, reported, types_of
-from phalanx.spark.types import exchange_type
+from phalanx.spark.types import exchange_type, is_finer
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import Leaf
@@ -37,6 +39,8 @@ _KEYED_LEAVES = 256
 #: What opening a leaf costs, in bytes that could be read meanwhile.
 _OPEN_BYTES = 256 * 1024
 _SMALLEST_TASK = 4 * 1024 * 1024
+#: Up to how many leaves the tasks come with the plan, which saves a call.
+_FEW_LEAVES = 16
 _KEPT = 8
 
 
@@ -55,8 +59,9 @@ def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str) -> str:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
     except Untranslatable:
         return "useless"
-    plan = Plan(snapshot, predicate)
-    return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"
+    # Times finer than Spark's may fall on the other side of a bound once they are Spark's.
+    exact = not any(is_finer(column.type) for column in columns_of(predicate))
+    return "decides" if exact else "helps"
 
 
 @operation
@@ -104,7 +109,10 @@ def spelled(value: Any) -> Any:
 
 @operation
 def plan_scan(request: Request) -> Reply:
-    """What a scan would read: how much of it, by which keys, and the plan in one line."""
+    """What a scan would read: how much of it, by which keys, and the plan in one line.
+
+    Where that is little, the tasks come along.
+    """
     handle = Handle.from_json(request["table"])
     return _plan_about(handle) if handle.about is not None else _planner(request).plan()
 
@@ -121,8 +129,10 @@ def scan_tasks(request: Request) -> Reply:
 
 def _plan_about(handle: Handle) -> Reply:
     return {
+        "tasks": {},
         "partitioning": [],
         "key_types": [],
+        "unkeyed": "it is a table about a table",
         "total": 1,
         "selected": 1,
         "rows": None,
@@ -131,15 +141,15 @@ def _plan_about(handle: Handle) -> Reply:
     }
 
 
-_planners: OrderedDict[str, _Planner] = OrderedDict()
+_planners: OrderedDict[str, Planner] = OrderedDict()
 
 
-def _planner(request: Request) -> _Planner:
+def _planner(request: Request) -> Planner:
     """The planner of a scan: the one that has just planned it, or a new one."""
     key = json.dumps(request, sort_keys=True)
     found = _planners.pop(key, None)
     if found is None:
-        found = _Planner(Handle.from_json(request["table"]), request)
+        found = Planner(Handle.from_json(request["table"]), request)
     _planners[key] = found
     while len(_planners) > _KEPT:
         _planners.popitem(last=False)
@@ -157,7 +167,7 @@ class _Leaf:
     bundled: bool
 
 
-class _Planner:
+class Planner:
     """One scan."""
 
     def __init__(self, handle: Handle, request: Request) -> None:
@@ -185,23 +195,30 @@ class _Planner:
 
     def tasks(self, packed: bool) -> list[Reply]:
         """The tasks; all with keys, or none."""
-        small = are_small(self._snapshot.leaves, self._indices).tolist()
-        chosen = [
-            self._leaf(int(index), is_small)
-            for index, is_small in zip(self._indices, small, strict=True)
+        fields = [] if packed else self._keys[0]
+        if fields:
+            return self._keyed(self._chosen(self._indices), fields)
+        return [{"command": self._command(pieces)} for pieces in self.pieces(self._indices)]
+
+    def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[_Leaf]:
+        small = are_small(self._snapshot.leaves, indices).tolist()
+        return [
+            self._leaf(int(index), is_small, None if groups is None else groups[int(index)])
+            for index, is_small in zip(indices, small, strict=True)
         ]
-        fields = [] if packed else self._keys()
-        return self._keyed(chosen, fields) if fields else self._packed(chosen)
 
     def plan(self) -> Reply:
         """What is known of the scan before its tasks are made."""
-        fields = self._keys()
+        fields, unkeyed = self._keys
         bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
+        few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > _SMALLEST_TASK))
         return {
+            "tasks": {"packed": self.tasks(True), "keyed": self.tasks(False)} if few else {},
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
+            "unkeyed": unkeyed,
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
@@ -217,7 +234,7 @@ class _Planner:
             f"columns [{', '.join(self._columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int, is_small: bool) -> _Leaf:
+    def _leaf(self, index: int, is_small: bool, group: Any = None) -> _Leaf:
         row = self._snapshot.leaves.row(index)
         named, leaf_named = PARTITION in self._hidden, LEAF in self._hidden
         piece = Piece(
@@ -225,6 +242,7 @@ class _Planner:
             self._plan.residual(index),
             partition=self._plan.name_of(row) if named else "",
             leaf=row.object_id if leaf_named else "",
+            group=group,
         )
         bundled = is_small and not self._hidden
         return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK, bundled)
@@ -245,22 +263,37 @@ class _Planner:
 
     # Tasks with partition keys, one or more for each leaf
 
-    def _keys(self) -> list[Reported]:
-        """The partition transforms that are reported to Spark."""
+    @cached_property
+    def _keys(self) -> tuple[list[Reported], str]:
+        """The partition transforms that are reported to Spark; where there are none, why."""
         head, leaves = self._snapshot.head, self._snapshot.leaves
-        if self._request.get("limit") is not None or not len(self._indices):
-            return []
-        if bool(np.any(leaves.spec_ids[self._indices] != head.spec_id)):
-            return []
+        if self._request.get("limit") is not None:
+            return [], "the scan has a limit"
+        if not len(self._indices):
+            return [], "no partition is left"
         bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
         small = leaves.byte_counts[self._indices] < self._request["task_bytes"] // 4
         if int(small.sum()) > bound:
-            return []
-        return [
+            return (
+                [],
+                f"{int(small.sum()):,} small partitions are more than {KEYED_LEAVES} = {bound}",
+            )
+        ids = set(np.unique(leaves.spec_ids[self._indices]).tolist())
+        specs = [spec for spec in head.specs if spec.id in ids]
+        fields = reported(_shared(specs), head.schema)
+        usable = [
             field
-            for field in reported(head.spec, head.schema)
+            for field in fields
             if field.can_be_a_key and all(path[0] in self._columns for path in field.sources)
         ]
+        if usable:
+            return usable, ""
+        unable = [field.name for field in fields if not field.can_be_a_key]
+        if unable:
+            return [], f"Spark does not join by {', '.join(unable)}"
+        if len(specs) > 1:
+            return [], f"its partitions are of {len(specs)} specs that have no field in common"
+        return [], "it is not partitioned by what is read"
 
     def _keyed(self, chosen: Sequence[_Leaf], fields: Sequence[Reported]) -> list[Reply]:
         tasks = []
@@ -272,7 +305,9 @@ class _Planner:
 
     # Tasks of about the same size
 
-    def _packed(self, chosen: Sequence[_Leaf]) -> list[Reply]:
+    def pieces(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[list[Piece]]:
+        """Leaves cut into tasks. Those of different groups are never in one piece."""
+        chosen = self._chosen(indices, groups)
         size = self._task_bytes(chosen)
         tasks: list[list[Piece]] = []
         waiting: list[_Leaf] = []
@@ -288,7 +323,7 @@ class _Planner:
             weight += leaf.bytes + _OPEN_BYTES
         if waiting:
             tasks.append(_together(waiting))
-        return [{"command": self._command(pieces)} for pieces in tasks]
+        return tasks
 
     def _split(self, leaf: _Leaf, size: int) -> list[list[Piece]]:
         """A leaf in parts of whole fragments."""
@@ -307,14 +342,18 @@ class _Planner:
             return [[leaf.piece]]
         return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
 
-    def _command(self, pieces: Sequence[Piece]) -> str:
-        location, request = self._snapshot.location, self._request
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
         filters = [piece.where for piece in pieces if piece.where is not None]
         used = {column.path[0] for where in filters for column in columns_of(where)}
+        return self._snapshot.head.schema.only({*self._columns, *used})
+
+    def _command(self, pieces: Sequence[Piece]) -> str:
+        location, request = self._snapshot.location, self._request
         task = ReadTask(
             location.uri,
             location.options,
-            self._snapshot.head.schema.only({*self._columns, *used}),
+            self.seen_through(pieces),
             pieces,
             request["schema"],
             request["empty"],
@@ -324,13 +363,20 @@ class _Planner:
         return command_of(task, request["schema"])
 
 
+def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:
+    """The newest of some specs, with the fields that all of them have."""
+    newest = max(specs, key=lambda spec: spec.id)
+    common = set.intersection(*({field.field_id for field in spec.fields} for spec in specs))
+    return replace(newest, fields=tuple(f for f in newest.fields if f.field_id in common))
+
+
 def _together(leaves: Sequence[_Leaf]) -> list[Piece]:
     """The pieces of a task, with small leaves that have the same filter left in one."""
     found: list[Piece] = []
     open = False
     for leaf in leaves:
         last = found[-1] if found and open and leaf.bundled else None
-        if last is None or last.where != leaf.piece.where or len(last.members) >= bundle.LARGEST:
+        if last is None or len(last.members) >= bundle.LARGEST or not last.goes_with(leaf.piece):
             found.append(leaf.piece)
         else:
             found[-1] = replace(last, members=last.members + leaf.piece.members)

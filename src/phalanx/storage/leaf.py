@@ -264,10 +264,8 @@ class Leaf:
         """
         mapping = self._mapping(handle)
         if mapping.needs_no_files:
-            fragments = [fragment.metadata for fragment in handle.get_fragments()]
-            return self._commit(
-                handle, LanceOperation.Merge(fragments, lance_schema(self.schema))
-            ), delta
+            described = LanceOperation.Project(lance_schema(self.schema))
+            return self._commit(handle, described), delta
         if delta.touched:
             gone = LanceOperation.Delete(list(delta.updated.values()), sorted(delta.removed), "")
             handle = self._commit(handle, gone)
@@ -359,7 +357,7 @@ class Leaf:
     def delete_keys(self, version: int | None, keys: pa.Table) -> tuple[LeafDelta, int]:
         """Mark the rows of a version that have one of these keys as deleted."""
         handle, names = self.open(version), keys.schema.names
-        if not self._mapping(handle).is_same(names):
+        if not self._mapping(handle).reading(names).is_same:
             mine = pa.Table.from_batches(self.scan(version, names, None, row_ids=True))
             found = mine.join(keys, names, join_type="inner").column(ROW_ID)
             return self.delete_rows(handle.version, found.to_numpy())
@@ -490,13 +488,15 @@ def scanned(
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a Lance dataset as rows of the table."""
-    physical = mapping.columns(columns)
+    reading = mapping.reading(columns)
     # Where no column is read, the ids of rows tell how many there are.
-    counted = row_ids or bool(columns and not physical)
+    counted = row_ids or bool(columns and not reading.columns)
     with evaluating(location, mapping, where) as filter:
-        scanner = handle.scanner(columns=physical, filter=filter, with_row_id=counted, **options)
+        scanner = handle.scanner(
+            columns=reading.columns, filter=filter, with_row_id=counted, **options
+        )
         for batch in scanner.to_table().to_batches() if whole else scanner.to_batches():
-            yield mapping.batch(batch, columns, row_ids)
+            yield reading.batch(batch, row_ids)
 
 
 @contextlib.contextmanager

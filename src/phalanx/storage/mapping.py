@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,8 @@ from phalanx.storage.fieldids import ids_of
 from phalanx.storage.filters import Lance
 
 ROW_ID = "_rowid"
+#: Of how many choices of columns a mapping remembers how they are read.
+_READINGS = 256
 _Convert = Callable[[pa.Array], pa.Array]
 
 
@@ -38,11 +40,18 @@ class LeafMapping:
         self._fields = {field_id(field): field for field in physical.tagged}
         self._sources = {field.name: _source(field, self._fields) for field in schema.tagged}
         self._dialect = _Seen(self._there, schema)
+        self._readings: dict[tuple[str, ...], Reading] = {}
 
-    def columns(self, names: Iterable[str]) -> list[str]:
-        """The leaf's columns that hold what some of the table's are made of."""
-        found = (self._sources[name] for name in names)
-        return [source.name for source in found if source is not None]
+    def reading(self, names: Sequence[str]) -> Reading:
+        """How some of the table's columns are read."""
+        key = tuple(names)
+        found = self._readings.get(key)
+        if found is None:
+            if len(self._readings) >= _READINGS:
+                self._readings.clear()
+            fields = [self._schema.arrow.field(name) for name in key]
+            found = self._readings[key] = Reading(fields, [self._sources[name] for name in key])
+        return found
 
     def filter(self, where: Predicate) -> str:
         """A predicate on the table's columns as a filter on the leaf's."""
@@ -53,28 +62,37 @@ class LeafMapping:
         """Whether the leaf's files hold the table's columns as they are, or NULL for some."""
         return all(_is_held(field, self._fields) for field in self._schema.tagged)
 
-    def is_same(self, names: Iterable[str]) -> bool:
-        """Whether some columns are in the leaf just as they are in the table."""
-        found = ((name, self._sources[name]) for name in names)
-        return all(s is not None and s.name == name and s.convert is None for name, s in found)
 
-    def batch(self, batch: pa.RecordBatch, names: Sequence[str], row_ids: bool) -> pa.RecordBatch:
+class Reading:
+    """What of a leaf is read for some of the table's columns, and what is made of it."""
+
+    def __init__(self, fields: Sequence[pa.Field], sources: Sequence[_Source | None]) -> None:
+        self._columns = list(zip(fields, sources, strict=True))
+        #: The leaf's columns.
+        self.columns = [source.name for source in sources if source is not None]
+        #: Whether they are just as they are in the table.
+        self.is_same = all(
+            source is not None and source.name == field.name and source.convert is None
+            for field, source in self._columns
+        )
+
+    def batch(self, batch: pa.RecordBatch, row_ids: bool) -> pa.RecordBatch:
         """Rows of the leaf as rows of the table."""
-        if self.is_same(names):
+        if self.is_same:
             return batch
-        fields = [self._schema.arrow.field(name) for name in names]
-        arrays = [self._array(batch, field) for field in fields]
+        fields = [field for field, _ in self._columns]
+        arrays = [_array(batch, field, source) for field, source in self._columns]
         if row_ids:
             fields.append(batch.schema.field(ROW_ID))
             arrays.append(batch.column(ROW_ID))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _array(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        source = self._sources[field.name]
-        if source is None:
-            return constant(field, batch.num_rows)
-        found = batch.column(source.name)
-        return found if source.convert is None else source.convert(found)
+
+def _array(batch: pa.RecordBatch, field: pa.Field, source: _Source | None) -> pa.Array:
+    if source is None:
+        return constant(field, batch.num_rows)
+    found = batch.column(source.name)
+    return found if source.convert is None else source.convert(found)
 
 
 class _Source:

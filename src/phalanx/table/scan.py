@@ -86,12 +86,12 @@ class Scan:
     def count(self) -> int:
         """How many rows there are; leaves that match whole are counted from the manifest."""
         plan, leaves = self._plan, self._snapshot.leaves
-        certain = plan.indices[plan.certain[plan.indices]]
-        known = leaves.row_counts[certain] >= 0
-        total = int(leaves.row_counts[certain[known]].sum())
+        counts = leaves.row_counts[plan.indices]
+        known = plan.certain[plan.indices] & (counts >= 0)
+        total = int(counts[known].sum())
         if self._limit is not None and total >= self._limit:
             return self._limit
-        doubtful = np.setdiff1d(plan.indices, certain[known])
+        doubtful = plan.indices[~known]
         if len(doubtful):
             with _pool() as pool:
                 total += sum(pool.map(self._count, self._jobs(doubtful)))
