@@ -155,7 +155,8 @@ def rewrite(
         live = sum(f.physical_rows - f.num_deletions for f in before)
         new = Written(())
         if live:
-            new = leaf.write_stream(batches, writable, target.rows, target.bytes)
+            rows = list(batches) if _size(before) <= _SMALL_BYTES else batches
+            new = leaf.write_stream(rows, writable, target.rows, target.bytes)
         assert new.rows == live, (leaf.uri, new.rows, live)
         rewritten.append(Rewritten(before, new))
     delta = LeafDelta(rewritten=tuple(rewritten), replaced=not current)
@@ -166,8 +167,7 @@ def _rows(
     leaf: Leaf, version: int, ids: Sequence[int], fragments: Sequence[Fragment]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of fragments, with the table's types."""
-    size = sum(file.file_size_bytes or 0 for f in fragments for file in f.files)
-    schema, whole = leaf.schema.arrow, size <= _SMALL_BYTES
+    schema, whole = leaf.schema.arrow, _size(fragments) <= _SMALL_BYTES
     found = leaf.scan(version, schema.names, None, whole=whole, fragments=list(ids))
     if whole:
         # Lance writes one batch in a third of the time of twenty.
@@ -175,6 +175,10 @@ def _rows(
     for batch in found:
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _size(fragments: Sequence[Fragment]) -> int:
+    return sum(file.file_size_bytes or 0 for f in fragments for file in f.files)
 
 
 def _ordered(

@@ -211,9 +211,13 @@ class Leaf:
     ) -> Written:
         """Write rows as they come, as new files of about these sizes at most."""
         stored = self.schema.stored
-        reader = pa.RecordBatchReader.from_batches(stored, _stored(batches, stored))
+        rows: Any = _stored(batches, stored)
+        if isinstance(batches, list):  # they are all there: a stream would only be slower
+            rows = pa.Table.from_batches(rows, stored)
+        else:
+            rows = pa.RecordBatchReader.from_batches(stored, rows)
         return self._written(
-            reader, stored, handle, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
+            rows, stored, handle, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
         )
 
     def commit(self, base: int | None, delta: LeafDelta) -> int:

@@ -414,6 +414,7 @@ class Optimize:
                 self.overtaken.append(one.task.object_id)
         if not holding:
             raise NothingLeft
+        view.prefetch_statistics_of([row for one, _, row in holding if one.statistics is None])
         for one, leaf, row in holding:
             if one.version is not None:
                 view.made_before(leaf, one.task.version, one.delta, one.version)

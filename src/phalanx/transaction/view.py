@@ -273,6 +273,10 @@ class View:
             work.fragment_count = _plus(work.fragment_count, more)
         self._touched(place)
 
+    def prefetch_statistics_of(self, rows: Sequence[LeafRow]) -> None:
+        """The same for leaves that exist."""
+        self.prefetch_statistics([self._place_of(row) for row in rows])
+
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
         """Say that a change is committed already, where nothing has come in between."""
         self._commits.made_before(leaf, base, delta, version)
