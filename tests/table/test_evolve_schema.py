@@ -169,6 +169,15 @@ class TestAdd:
         assert table.count("n > 7") == 1
         assert table.check().ok
 
+    def test_rows_that_have_nothing_but_defaults(self, root):
+        table = phalanx.create(root, pa.schema([("id", pa.int32())]))
+        moment = pa.scalar(1_700_000_000_000_000_001, pa.timestamp("ns"))
+        table.add_column("at", pa.timestamp("ns"), default=moment).drop_column("id")
+        table.append([{}, {"at": None}, {}])
+        assert table.count("at IS NULL") == 1
+        found = table.scan().to_arrow()["at"].drop_null().combine_chunks()
+        assert found.cast(pa.int64()).to_pylist() == [1_700_000_000_000_000_001] * 2
+
     def test_a_default_of_a_column_that_must_not_be_null(self, table):
         table.add_column("n", pa.string(), default="x", nullable=False)
         table.append([row(4)])

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model.schema import default_of
@@ -135,10 +136,12 @@ def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
         raise _extra(sorted(map(str, unknown)), schema)
     columns = {}
     for field in schema:
+        found = _from_values([row.get(field.name) for row in rows], field.type, field.name)
         default = default_of(field)
-        missing = None if default is None else default.as_py()
-        values = [row.get(field.name, missing) for row in rows]
-        columns[field.name] = _from_values(values, field.type, field.name)
+        if default is not None:
+            given = pa.array([field.name in row for row in rows], pa.bool_())
+            found = pc.if_else(given, found, default)
+        columns[field.name] = found
     return pa.table(columns)
 
 
