@@ -14,11 +14,12 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "evolve",
     "bridge",
     "spark_scan",
     "spark_prune",
     "spark_write",
-    "bridge",
+    "spark_join",
 )
 
 

@@ -5,6 +5,7 @@ The manifests are real; the leaves behind them are not, because planning opens n
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -14,11 +15,9 @@ import pyarrow as pa
 
 import phalanx
 from bench.measure import Figure, interleaved
-from phalanx.storage import cache
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
 from phalanx.table.table import Table
 from phalanx.transaction import snapshot as snapshots
-from phalanx.transaction.snapshot import Snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("country", pa.string())])
 WHERE = "ts >= '2025-03-10' AND ts < '2025-03-12' AND country = 'C07' AND id = 34"
@@ -76,14 +75,12 @@ def main() -> int:
             assert selected == 2 * (leaves >= 10_000) or leaves == 1_000, selected
 
             def cached(folder: Path = folder) -> None:
+                os.environ["PHALANX_CACHE"] = str(root / "cache")
                 snapshots._recent = snapshots._Recent(16)  # only the file is left
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             def uncached(folder: Path = folder) -> None:
-                snapshot = Snapshot.latest(phalanx.open(folder)._snapshot.location)
-                path = cache.path_of(snapshot.manifest)
-                if path is not None:
-                    path.unlink(missing_ok=True)
+                os.environ["PHALANX_CACHE"] = tempfile.mkdtemp(dir=root)  # it is filled anew
                 snapshots._recent = snapshots._Recent(16)
                 phalanx.open(folder).scan(where=WHERE).plan()
 

@@ -49,6 +49,9 @@ object Json {
 
   def bytes(tree: JsonNode): Array[Byte] = Base64.getDecoder.decode(tree.asText())
 
+  /** The name of what has no name in Python. */
+  val Unknown = "?"
+
   /** An expression of the connector API; what is unknown becomes a call that Python refuses. */
   def expression(found: Expression): JsonNode = found match {
     case column: NamedReference => node(Map("column" -> column.fieldNames().toSeq))
@@ -61,16 +64,16 @@ object Json {
       node(Map("call" -> "EXTRACT", "field" -> part.field, "args" -> Seq(expression(part.source))))
     case call: GeneralScalarExpression =>
       node(Map("call" -> call.name, "args" -> call.children.toSeq.map(expression)))
-    case other => node(Map("call" -> "?", "args" -> Seq.empty, "text" -> other.describe()))
+    case other => node(Map("call" -> Unknown, "args" -> Seq.empty, "text" -> other.describe()))
   }
 
   /** An aggregate function; what is unknown gets a name that Python refuses. */
   def aggregate(found: AggregateFunc): JsonNode = found match {
     case _: CountStar => node(Map("name" -> "COUNT_STAR"))
-    case count: Count => node(Map("name" -> (if (count.isDistinct) "?" else "COUNT"), "of" -> expression(count.column)))
+    case count: Count => node(Map("name" -> (if (count.isDistinct) Unknown else "COUNT"), "of" -> expression(count.column)))
     case min: Min => node(Map("name" -> "MIN", "of" -> expression(min.column)))
     case max: Max => node(Map("name" -> "MAX", "of" -> expression(max.column)))
-    case other => node(Map("name" -> "?", "text" -> other.describe()))
+    case other => node(Map("name" -> Unknown, "text" -> other.describe()))
   }
 
   /** A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text. */

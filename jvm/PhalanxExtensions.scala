@@ -1,16 +1,93 @@
 package org.apache.spark.sql.phalanx
 
+import java.util
+
 import org.apache.spark.sql.SparkSessionExtensions
-import org.apache.spark.sql.catalyst.expressions.{Alias, AttributeSet, Expression}
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, Window}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, Subquery, Window}
+import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
-import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
+import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2Relation, DataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike
+import org.apache.spark.sql.execution.joins.ShuffledJoin
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** What Phalanx adds to a session: `spark.sql.extensions`. */
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
-  override def apply(extensions: SparkSessionExtensions): Unit =
+  override def apply(extensions: SparkSessionExtensions): Unit = {
+    extensions.injectOptimizerRule(_ => MarkLonely)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
+    // Where a query is planned as it runs, and where it is planned before.
+    extensions.injectQueryStagePrepRule(_ => SayWhyShuffled)
+    extensions.injectColumnar(_ => new ColumnarRule {
+      override def preColumnarTransitions: Rule[SparkPlan] = SayWhyShuffled
+    })
+  }
+}
+
+/** Marks tables that are joined with nothing: Spark need not see their filters. */
+object MarkLonely extends Rule[LogicalPlan] {
+  val Option = "phalanx.alone"
+
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    // The plan of a subquery becomes part of a join later, and so does what has one.
+    val joins = plan.isInstanceOf[Subquery] || plan.exists(node =>
+      node.isInstanceOf[Join] || node.expressions.exists(SubqueryExpression.hasSubquery))
+    if (joins) plan
+    else plan.transform {
+      case found: DataSourceV2Relation
+          if found.table.isInstanceOf[PhalanxTable] && !found.options.containsKey(Option) =>
+        val more = new util.HashMap(found.options.asCaseSensitiveMap())
+        more.put(Option, "true")
+        found.copy(options = new CaseInsensitiveStringMap(more))
+    }
+  }
+}
+
+/** Changes nothing: scans whose rows are shuffled for a join by their partition columns say why. */
+object SayWhyShuffled extends Rule[SparkPlan] {
+  override def apply(plan: SparkPlan): SparkPlan = {
+    plan.foreach {
+      case join: ShuffledJoin =>
+        explain(join.left, join.leftKeys, join.right)
+        explain(join.right, join.rightKeys, join.left)
+      case _ =>
+    }
+    plan
+  }
+
+  private def explain(side: SparkPlan, keys: Seq[Expression], other: SparkPlan): Unit =
+    for (scan <- shuffled(side)) {
+      val useful = keys.filter(_.references.exists(column => scan.isPartitionedBy(column.name)))
+      scan.shuffled = useful.find(_.isInstanceOf[Attribute]).map(_ => reason(scan, other))
+        .orElse(useful.headOption.map(key => s"it is by ${key.sql}, not by a column"))
+    }
+
+  private def reason(scan: PhalanxScan, other: SparkPlan): String = {
+    val on = SQLConf.V2_BUCKETING_ENABLED
+    if (!SQLConf.get.getConf(on)) s"${on.key} is off"
+    else scan.unkeyed.getOrElse(scans(other) match {
+      case Some(found) if found.unkeyed.isEmpty =>
+        s"its keys, ${scan.keys}, do not go with those of ${found.label}, ${found.keys}"
+      case Some(found) => s"${found.label} has no keys, because ${found.unkeyed.get}"
+      case None => s"the other side is not partitioned by ${scan.keys}"
+    })
+  }
+
+  /** The scan whose rows go through an exchange. */
+  private def shuffled(plan: SparkPlan): Option[PhalanxScan] = plan match {
+    case exchange: ShuffleExchangeLike => scans(exchange.child)
+    case node: UnaryExecNode => shuffled(node.child)
+    case _ => None
+  }
+
+  private def scans(plan: SparkPlan): Option[PhalanxScan] = plan match {
+    case BatchScanExec(_, scan: PhalanxScan, _, _, _, _) => Some(scan)
+    case node: UnaryExecNode => scans(node.child)
+    case _ => None
+  }
 }
 
 /**

@@ -38,8 +38,9 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
     byKey ++= keyed.map(_.asInstanceOf[PartitionPredicate])
     if (plain.isEmpty) return Array.empty
-    val answer = Bridge.call("push_filters",
-      "table" -> table.handle, "filters" -> plain.map(Json.expression)).get("filters")
+    val answer = Bridge.call("push_filters", "table" -> table.handle,
+      "filters" -> plain.map(Json.expression),
+      "alone" -> options.containsKey(MarkLonely.Option)).get("filters")
     val judged = plain.zip(Json.strings(answer))
     pushed ++= judged.collect { case (predicate, "helps" | "decides") => predicate }
     judged.collect { case (predicate, "helps" | "useless") => predicate }.toArray
@@ -52,7 +53,7 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
   override def pushLimit(rows: Int): Boolean = { limit = Some(rows); true }
 
   override def supportCompletePushDown(aggregation: Aggregation): Boolean =
-    asked(aggregation).has("rows")
+    asked(aggregation).path("complete").asBoolean()
 
   override def pushAggregation(aggregation: Aggregation): Boolean = {
     answer = Some(asked(aggregation)).filter(_.has("rows"))
@@ -64,16 +65,18 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val functions = aggregation.aggregateExpressions().toSeq.map(Json.aggregate)
     val groups = aggregation.groupByExpressions().toSeq.map(Json.expression)
     val key = Json.node(Seq(functions, groups)).toString
+    val foreign = functions.exists(_.get("name").asText() == Json.Unknown)
     val found = answers.getOrElse(key,
-      if (byKey.nonEmpty) Json.node(Map.empty)
-      else Bridge.call("aggregate", "table" -> table.handle, "functions" -> functions,
-        "filters" -> pushed.map(Json.expression), "groups" -> groups))
+      if (byKey.nonEmpty || foreign) Json.node(Map.empty)
+      else Bridge.call("aggregate", Seq("table" -> table.handle, "functions" -> functions,
+        "filters" -> pushed.map(Json.expression), "groups" -> groups) ++ Sizes.now: _*))
     answers += key -> found
     found
   }
 
   override def build(): Scan = answer match {
-    case Some(found) => new PhalanxAnswer(table, found)
+    case Some(found) if found.get("complete").asBoolean() => new PhalanxAnswer(table, found)
+    case Some(found) => new PhalanxPartialAnswer(table, found)
     case None => new PhalanxScan(table, required, pushed, byKey, limit, options)
   }
 }
@@ -87,6 +90,32 @@ class PhalanxAnswer(text: String, struct: StructType, found: JsonNode) extends L
   override def rows(): Array[InternalRow] =
     Json.each(found.get("rows")).map(Json.row(_, struct.map(_.dataType))).toArray
   override def description(): String = text
+}
+
+/** Rows that Python knows in part: tasks read the leaves that it has doubts about, and no others. */
+class PhalanxPartialAnswer(table: PhalanxTable, found: JsonNode) extends Scan with Batch {
+  private val struct = Json.struct(found.get("schema"))
+
+  override def readSchema(): StructType = struct
+  override def toBatch: Batch = this
+  override def planInputPartitions(): Array[InputPartition] =
+    Json.each(found.get("tasks")).map(task => PhalanxPartition(Json.bytes(task))).toArray
+  override def createReaderFactory(): PartitionReaderFactory = new PhalanxReaderFactory(struct, false)
+  override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
+  override def description(): String = s"phalanx ${table.name()} ${found.get("summary").asText()}"
+  override def supportedCustomMetrics(): Array[CustomMetric] =
+    Metrics.seen(new RowsRead, new BytesRead)
+}
+
+/** What decides how much a task reads. */
+private object Sizes {
+  def now: Seq[(String, Any)] = {
+    val conf = SQLConf.get
+    Seq(
+      "task_bytes" -> conf.filesMaxPartitionBytes,
+      "cores" -> SparkSession.active.sparkContext.defaultParallelism,
+      "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
+  }
 }
 
 /** A task: a pickled Python callable that reads some leaves, or parts of one. */
@@ -128,8 +157,7 @@ class PhalanxScan(
   private lazy val kept = if (byKey.isEmpty) None else Some(matching)
 
   /** What is asked of Python: the same for the plan and for the tasks. */
-  private def arguments: Seq[(String, Any)] = {
-    val conf = SQLConf.get
+  private def arguments: Seq[(String, Any)] =
     Seq(
       "table" -> table.handle,
       "filters" -> pushed.map(Json.expression),
@@ -138,11 +166,7 @@ class PhalanxScan(
       "empty" -> struct.isEmpty,
       "limit" -> limit,
       "leaves" -> kept,
-      "task_bytes" -> conf.filesMaxPartitionBytes,
-      "cores" -> SparkSession.active.sparkContext.defaultParallelism,
-      "options" -> options.asCaseSensitiveMap(),
-      "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
-  }
+      "options" -> options.asCaseSensitiveMap()) ++ Sizes.now
 
   private def plan: JsonNode = synchronized {
     if (planned.isEmpty) planned = Some(Bridge.call("plan_scan", arguments: _*))
@@ -151,6 +175,21 @@ class PhalanxScan(
 
   /** Give partition keys up: small leaves share tasks. */
   def pack(): Unit = packed = true
+
+  /** Why its rows are shuffled for a join by its partition columns; found out when all is planned. */
+  @volatile var shuffled: Option[String] = None
+
+  /** Why it has no partition keys, in Python's words. */
+  def unkeyed: Option[String] = Option(plan.get("unkeyed").asText()).filter(_.nonEmpty)
+
+  /** The keys that it has, in words. */
+  def keys: String = reported.map(_.describe()).mkString(", ")
+
+  /** Whether a partition field is made of a column. */
+  def isPartitionedBy(column: String): Boolean =
+    Json.each(table.found.get("runtime_columns")).exists(path => Json.strings(path) == Seq(column))
+
+  def label: String = table.name()
 
   /** The leaves whose keys satisfy what Spark can only evaluate itself. */
   private def matching: Seq[Int] = {
@@ -170,7 +209,9 @@ class PhalanxScan(
     if (tasks.isEmpty) {
       logInfo(s"${table.name()}: ${plan.get("summary").asText()}")
       val kinds = Json.strings(plan.get("key_types")).map(DataType.fromJson)
-      val found = Bridge.call("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
+      val ready = plan.get("tasks").get(if (packed) "packed" else "keyed")
+      val found = if (ready != null) ready
+        else Bridge.call("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
       tasks = Some(Json.each(found).map { task =>
         val command = Json.bytes(task.get("command"))
         if (!task.has("key")) PhalanxPartition(command): InputPartition
@@ -213,8 +254,10 @@ class PhalanxScan(
 
   // What a person sees
 
-  override def description(): String =
-    s"phalanx ${table.name()} ${if (stream.isDefined) "as a stream" else plan.get("summary").asText()}"
+  override def description(): String = {
+    val what = if (stream.isDefined) "as a stream" else plan.get("summary").asText()
+    s"phalanx ${table.name()} $what" + shuffled.fold("")(reason => s", shuffled for the join: $reason")
+  }
 
   override def supportedCustomMetrics(): Array[CustomMetric] =
     Metrics.seen(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)

@@ -266,6 +266,90 @@ class TestAppendixD:
         assert dataset.to_table()["id"].to_pylist() == [2]
 
 
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory):
+    """Partitioned by day, then by year and country."""
+    table = phalanx.create(tmp_path_factory.mktemp("evolved"), SCHEMA, ["event_date"])
+    table.append([row(1, DAY_1, "US"), row(2, DAY_1, "CA"), row(3, DAY_2, "US")])
+    table.evolve_partitioning(["year(event_date)", "country"])
+    return table.append([row(4, DAY_1, "US"), row(5, DAY_2, "US"), row(6, DAY_1, "CA")])
+
+
+class TestTwoSpecs:
+    """Appendices A to D as they are, on a table whose spec has evolved."""
+
+    QUERY = "event_date = '2025-12-10' AND country = 'US'"
+    PRUNING = """
+        SELECT object_id, location, read_version
+        FROM __manifest
+        WHERE object_type = 'table'
+          AND (
+            (object_id LIKE 'v1$%'
+              AND partition_field_event_date = DATE '2025-12-10')
+            OR
+            (object_id LIKE 'v2$%'
+              AND partition_field_event_date_year = date_part('year', DATE '2025-12-10')
+              AND partition_field_country = 'US')
+          )
+    """
+
+    def test_both_specs_are_in_the_metadata(self, evolved):
+        found = manifest(evolved).metadata
+        by_year = json.loads(json.dumps(APPENDIX_A_BY_YEAR))
+        by_year["fields"][0]["field_id"] = "event_date_year"
+        assert json.loads(found["partition_spec_v1"]) == APPENDIX_A_BY_DATE
+        assert json.loads(found["partition_spec_v2"]) == by_year
+        assert json.loads(found["schema"]) == APPENDIX_A_SCHEMA
+        names = [f.name for f in manifest(evolved).schema if f.name.startswith("partition_field_")]
+        assert sorted(names) == [
+            "partition_field_country",
+            "partition_field_event_date",
+            "partition_field_event_date_year",
+        ]
+
+    def test_the_rows_of_appendix_c(self, evolved):
+        columns = ("event_date", "event_date_year", "country")
+        found = {
+            (re.sub(NAME, "*", id), *(r[f"partition_field_{c}"] for c in columns))
+            for id, r in rows_of(evolved, "namespace", "table").items()
+        }
+        assert found == {
+            ("v1", None, None, None),
+            ("v1$*", DAY_1, None, None),
+            ("v1$*$dataset", DAY_1, None, None),
+            ("v1$*", DAY_2, None, None),
+            ("v1$*$dataset", DAY_2, None, None),
+            ("v2", None, None, None),
+            ("v2$*", None, 2025, None),
+            ("v2$*$*", None, 2025, "US"),
+            ("v2$*$*$dataset", None, 2025, "US"),
+            ("v2$*$*", None, 2025, "CA"),
+            ("v2$*$*$dataset", None, 2025, "CA"),
+        }
+
+    def test_the_query_of_appendix_d(self, evolved):
+        context = datafusion.SessionContext()
+        context.from_arrow(manifest(evolved).to_table(), name="__manifest")
+        found = context.sql(self.PRUNING).to_pylist()
+        assert len(found) == 2
+        plan = evolved.scan(where=self.QUERY).plan()
+        ours = {(leaf.row.object_id, leaf.row.location, leaf.version) for leaf in plan.leaves}
+        assert ours == {(r["object_id"], r["location"], r["read_version"]) for r in found}
+        assert [leaf.residual for leaf in plan.leaves] == [
+            "country = 'US'",
+            "event_date = DATE '2025-12-10'",
+        ]
+        assert sorted(evolved.scan(where=self.QUERY).to_arrow()["id"].to_pylist()) == [1, 4]
+
+    def test_the_stock_client(self, evolved):
+        client = StockClient(evolved.uri)
+        assert {"$".join(id) for id in client.spaces()} == set(rows_of(evolved, "namespace"))
+        assert client.properties("v1") == {"partition_spec": APPENDIX_E_SPEC}
+        assert client.properties("v2") == {"partition_spec": evolved.spec.dumps()}
+        leaves = [client.table(t) for id in client.spaces() for t in client.tables(id)]
+        assert len(leaves) == 4
+
+
 class StockClient:
     """The namespace client that others use."""
 

@@ -12,7 +12,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
 from phalanx.storage.files import DETACHED
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf, LeafDelta, open_leaf
 from phalanx.storage.location import Location
 
 SCHEMA = TableSchema.assign(
@@ -43,13 +43,13 @@ def forgetful(monkeypatch):
 def opened(monkeypatch):
     """The leaves that have been opened."""
     found = []
-    opening = Leaf.open
 
-    def recording(self, version):
-        found.append(self.folder)
-        return opening(self, version)
+    def recording(location, folder, version):
+        found.append(folder)
+        return open_leaf(location, folder, version)
 
-    monkeypatch.setattr(Leaf, "open", recording)
+    monkeypatch.setattr("phalanx.storage.leaf.open_leaf", recording)
+    monkeypatch.setattr("phalanx.storage.bundle.open_leaf", recording)
     return found
 
 
@@ -70,16 +70,16 @@ def rows(ids):
 
 
 def add(location, folder, ids, base=None, schema=SCHEMA, table=None):
-    leaf = Leaf(location, folder)
-    handle = leaf.create(schema) if base is None else leaf.open(base)
+    leaf = Leaf(location, folder, schema)
+    handle = leaf.create() if base is None else leaf.open(base)
     written = leaf.write(rows(ids) if table is None else table, handle)
-    return Member(folder, leaf.commit(base, LeafDelta(added=(written,)), schema))
+    return Member(folder, leaf.commit(base, LeafDelta(added=(written,))))
 
 
 def delete(location, member, where):
-    leaf = Leaf(location, member.folder)
+    leaf = Leaf(location, member.folder, SCHEMA)
     delta, _ = leaf.delete(member.version, predicate(where))
-    return Member(member.folder, leaf.commit(member.version, delta, SCHEMA))
+    return Member(member.folder, leaf.commit(member.version, delta))
 
 
 def predicate(text):
@@ -90,8 +90,8 @@ def five(location):
     return [add(location, f"{n}_v1$dataset", range(10 * n, 10 * n + 10)) for n in range(5)]
 
 
-def read(location, members, columns=("id",), where=None, **options):
-    found = bundle.scan(location, members, list(columns), where, **options)
+def read(location, members, columns=("id",), where=None, schema=SCHEMA, **options):
+    found = bundle.scan(location, schema, members, list(columns), where, **options)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -122,8 +122,8 @@ class TestReading:
         wanted = [id for id in range(8, 50) if id % 3]
         assert ids(location, members, where=where) == wanted
         assert ids(location, members, where=where, limit=4) == wanted[:4]
-        assert bundle.count(location, members, where) == len(wanted)
-        assert bundle.count(location, members, None) == 50
+        assert bundle.count(location, SCHEMA, members, where) == len(wanted)
+        assert bundle.count(location, SCHEMA, members, None) == 50
         assert read(location, members, ["name", "id"], predicate("id = 7")) == [
             {"name": "n7", "id": 7}
         ]
@@ -136,17 +136,17 @@ class TestReading:
     def test_a_leaf_without_rows(self, location):
         members = five(location)
         empty = Member("e_v1$dataset", 0)
-        leaf = Leaf(location, empty.folder)
-        leaf.create(SCHEMA)
-        version = leaf.commit(None, LeafDelta(replaced=True), SCHEMA)
+        leaf = Leaf(location, empty.folder, SCHEMA)
+        leaf.create()
+        version = leaf.commit(None, LeafDelta(replaced=True))
         found = [members[0], Member(empty.folder, version), members[1]]
         assert ids(location, found) == list(range(20))
 
     def test_what_lance_cannot_evaluate(self, location):
         where = predicate("1 / (id - id) = 3")
-        for work in (bundle.scan(location, five(location), ["id"], where), None):
+        for work in (bundle.scan(location, SCHEMA, five(location), ["id"], where), None):
             with pytest.raises(InvalidInput, match="Lance cannot evaluate"):
-                list(work) if work else bundle.count(location, five(location), where)
+                list(work) if work else bundle.count(location, SCHEMA, five(location), where)
 
     def test_nothing_is_written(self, location, tmp_path):
         members = five(location)
@@ -163,11 +163,11 @@ class TestByThemselves:
         members[2] = delete(location, members[2], "id IN (20, 25)")
         assert is_bundled(location, members) == [(2, True), (1, False), (2, True)]
         assert ids(location, members) == [id for id in range(50) if id not in (20, 25)]
-        assert bundle.count(location, members, predicate("id > 19")) == 28
+        assert bundle.count(location, SCHEMA, members, predicate("id > 19")) == 28
 
     def test_columns_in_several_files(self, location):
         members = five(location)
-        leaf = Leaf(location, members[0].folder)
+        leaf = Leaf(location, members[0].folder, SCHEMA)
         handle = leaf.open(members[0].version)
         whole = handle.to_table()
         names = pa.array([f"m{id}" for id in range(10)])
@@ -184,9 +184,9 @@ class TestByThemselves:
         assert ids(location, members) == list(range(50))
 
     def test_another_schema(self, location):
-        """The same names under other ids: what is read by id must not be mixed."""
+        """Leaves of earlier schemas are not put together with others."""
         members = five(location)[:3]
-        turned = TableSchema.assign(pa.schema([("name", pa.string()), ("id", pa.int64())]))
+        turned = TableSchema(pa.schema([SCHEMA.tagged.field(name) for name in ("name", "id")]))
         table = pa.table({"name": ["x"], "id": [99]}, schema=turned.arrow)
         members[1] = add(location, "t_v1$dataset", None, schema=turned, table=table)
         assert is_bundled(location, members) == [(1, False), (1, False), (1, False)]
@@ -196,7 +196,7 @@ class TestByThemselves:
         schema = TableSchema.assign(pa.schema([("id", pa.int64())]))
         members = []
         for number, format in enumerate(("2.0", "2.1", "2.1")):
-            leaf = Leaf(location, f"{number}_v1$dataset")
+            leaf = Leaf(location, f"{number}_v1$dataset", schema)
             table = pa.table({"id": [number]}, schema=schema.arrow)
             main = lance.write_dataset(table, leaf.uri, data_storage_version=format)
             made = lance.LanceDataset.commit(
@@ -204,7 +204,7 @@ class TestByThemselves:
             ).version
             members.append(Member(leaf.folder, made))
         assert is_bundled(location, members) == [(3, False)]
-        assert ids(location, members) == [0, 1, 2]
+        assert ids(location, members, schema=schema) == [0, 1, 2]
 
     def test_values_outside_the_file(self, location):
         blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})

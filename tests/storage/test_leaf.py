@@ -11,7 +11,8 @@ from phalanx import CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
-from phalanx.storage.leaf import EMPTY_VERSION, Leaf, LeafDelta, check_storable, to_lance
+from phalanx.storage.filters import Lance
+from phalanx.storage.leaf import EMPTY_VERSION, Leaf, LeafDelta, check_storable
 from phalanx.storage.location import Location
 
 SCHEMA = TableSchema.assign(
@@ -28,7 +29,7 @@ SCHEMA = TableSchema.assign(
 
 @pytest.fixture
 def leaf(tmp_path):
-    return Leaf(Location(tmp_path), "0badcafe_v1$dataset")
+    return Leaf(Location(tmp_path), "0badcafe_v1$dataset", SCHEMA)
 
 
 def rows(*ids):
@@ -36,9 +37,9 @@ def rows(*ids):
 
 
 def add(leaf, base, *ids):
-    handle = leaf.create(SCHEMA) if base is None else leaf.open(base)
+    handle = leaf.create() if base is None else leaf.open(base)
     written = leaf.write(rows(*ids), handle)
-    return leaf.commit(base, LeafDelta(added=(written,)), SCHEMA)
+    return leaf.commit(base, LeafDelta(added=(written,)))
 
 
 def ids(leaf, version, **options):
@@ -48,7 +49,7 @@ def ids(leaf, version, **options):
 
 class TestMaking:
     def test_it_is_empty_and_has_the_ids_of_the_table(self, leaf):
-        leaf.create(SCHEMA)
+        leaf.create()
         dataset = lance.dataset(leaf.uri)
         assert (dataset.version, dataset.count_rows()) == (EMPTY_VERSION, 0)
         assert dataset.schema == SCHEMA.arrow
@@ -63,22 +64,22 @@ class TestMaking:
 
     def test_making_it_again_changes_nothing(self, leaf):
         version = add(leaf, None, 1, 2)
-        leaf.create(SCHEMA)
+        leaf.create()
         assert lance.dataset(leaf.uri).version == EMPTY_VERSION
         assert ids(leaf, version) == [1, 2]
 
     def test_two_can_make_it_at_once(self, tmp_path):
         with ThreadPoolExecutor(8) as pool:
             for number in range(5):
-                leaf = Leaf(Location(tmp_path), f"{number}_v1$dataset")
-                made = list(pool.map(lambda _: leaf.create(SCHEMA), range(8)))  # noqa: B023
+                leaf = Leaf(Location(tmp_path), f"{number}_v1$dataset", SCHEMA)
+                made = list(pool.map(lambda _: leaf.create(), range(8)))  # noqa: B023
                 assert {handle.version for handle in made} == {EMPTY_VERSION}
                 assert len(lance.dataset(leaf.uri).versions()) == 1
 
     def test_rows_are_committed_without_making_it_again(self, leaf, monkeypatch):
-        written = leaf.write(rows(1), leaf.create(SCHEMA))
+        written = leaf.write(rows(1), leaf.create())
         monkeypatch.setattr(Leaf, "create", None)
-        version = leaf.commit(None, LeafDelta(added=(written,)), SCHEMA)
+        version = leaf.commit(None, LeafDelta(added=(written,)))
         assert ids(leaf, version) == [1]
 
     def test_made_anew_with_another_schema(self, leaf):
@@ -88,15 +89,16 @@ class TestMaking:
         shutil.rmtree(leaf.uri)
         schema = TableSchema.assign(pa.schema([("id", pa.int64()), ("other", pa.string())]))
         table = pa.table({"id": [2], "other": ["x"]}, schema=schema.arrow)
-        written = leaf.write(table, leaf.create(schema))
-        version = leaf.commit(None, LeafDelta(added=(written,)), schema)
+        leaf = Leaf(leaf.location, leaf.folder, schema)
+        written = leaf.write(table, leaf.create())
+        version = leaf.commit(None, LeafDelta(added=(written,)))
         assert lance.dataset(leaf.uri, version=version).to_table().equals(table)
 
     def test_the_same_columns_with_other_ids(self, leaf, tmp_path):
         # Another process knows only the second schema: both must make the same of it.
-        leaf.create(SCHEMA)
+        leaf.create()
         other = TableSchema.assign(SCHEMA.arrow, first=50)
-        made = Leaf(leaf.location, "00000000_v2$other$dataset").create(other)
+        made = Leaf(leaf.location, "00000000_v2$other$dataset", other).create()
         assert [field.id() for field in made.lance_schema.fields()] == [
             int(field.metadata[b"lance:field_id"]) for field in other.tagged
         ]
@@ -109,7 +111,7 @@ class TestMaking:
         with pytest.raises(
             PhalanxError, match=r"cannot make the leaf .*: No space left on device$"
         ):
-            Leaf(Location(tmp_path), "x").create(SCHEMA)
+            Leaf(Location(tmp_path), "x", SCHEMA).create()
 
 
 class TestVersions:
@@ -128,12 +130,12 @@ class TestVersions:
         assert ids(leaf, other) == [1, 3]
 
     def test_one_that_does_not_exist(self, leaf):
-        leaf.create(SCHEMA)
+        leaf.create()
         with pytest.raises(CorruptTable, match=r"has no version 77: .*run check\(\)"):
             leaf.open(77)
 
     def test_written_rows_are_counted(self, leaf):
-        written = leaf.write(rows(1, 2, 3), leaf.create(SCHEMA))
+        written = leaf.write(rows(1, 2, 3), leaf.create())
         assert written.rows == 3
         assert written.bytes > 0
 
@@ -198,8 +200,9 @@ class TestSlices:
     def test_a_slice_is_written_as_it_is(self, leaf, type, values, start, length):
         schema = TableSchema.assign(pa.schema([("x", type)]))
         table = pa.table([pa.array(values, type)], schema=schema.arrow).slice(start, length)
-        written = leaf.write(table, leaf.create(schema))
-        version = leaf.commit(None, LeafDelta(added=(written,)), schema)
+        leaf = Leaf(leaf.location, leaf.folder, schema)
+        written = leaf.write(table, leaf.create())
+        version = leaf.commit(None, LeafDelta(added=(written,)))
         (batch,) = leaf.scan(version, ["x"], None)
         assert batch.column(0).to_pylist() == values[start : start + length]
 
@@ -256,11 +259,11 @@ FLOATS = {
 @pytest.fixture(scope="module", params=[pa.float32(), pa.float64()], ids=str)
 def floats(request, tmp_path_factory):
     schema = TableSchema.assign(pa.schema([("name", pa.string()), ("x", request.param)]))
-    leaf = Leaf(Location(tmp_path_factory.mktemp("floats")), "f")
+    leaf = Leaf(Location(tmp_path_factory.mktemp("floats")), "f", schema)
     column = pa.array(FLOATS.values(), pa.float64()).cast(request.param)
     table = pa.table([pa.array(FLOATS), column], schema=schema.arrow)
-    written = leaf.write(table, leaf.create(schema))
-    return leaf, leaf.commit(None, LeafDelta(added=(written,)), schema), schema
+    written = leaf.write(table, leaf.create())
+    return leaf, leaf.commit(None, LeafDelta(added=(written,))), schema
 
 
 class TestFloats:
@@ -303,4 +306,4 @@ class TestSpelling:
     def test_names_are_quoted(self):
         schema = TableSchema.assign(pa.schema([("a b", pa.struct([("Select", pa.int32())]))]))
         predicate = bind(parse('"a b"."Select" = 1'), schema.column)
-        assert to_lance(predicate).startswith("`a b`.`Select` = ")
+        assert Lance().predicate(predicate).startswith("`a b`.`Select` = ")

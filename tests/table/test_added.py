@@ -9,7 +9,7 @@ from lance.optimize import Compaction
 
 import phalanx
 from phalanx import CorruptTable, TableNotFound
-from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf import Leaf, open_leaf
 from phalanx.table.added import Portion, cut, everything, steps
 from phalanx.transaction.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ def ids(table, portions):
     location, found = table._snapshot.location, []
     for portion in portions:
         fragments = portion.fragments and [fragment.id for fragment in portion.fragments]
-        leaf = Leaf(location, portion.row.location)
+        leaf = Leaf(location, portion.row.location, table._snapshot.head.schema)
         for batch in leaf.scan(portion.row.read_version, ["id"], None, fragments=fragments):
             found += batch.column("id").to_pylist()
         assert leaf.count(portion.row.read_version, None, fragments) == portion.rows
@@ -149,7 +149,7 @@ class Compact:
     def run(self, view):
         leaves = view.base.leaves
         row = next(leaves.row(i) for i in range(len(leaves)) if leaves.row(i).keys == ("a",))
-        data = Leaf(view.base.location, row.location).open(row.read_version)
+        data = open_leaf(view.base.location, row.location, row.read_version)
         done = [task.execute(data) for task in Compaction.plan(data, {}).tasks]
         assert done
         groups = [

@@ -178,7 +178,7 @@ class TestReplace:
         late = phalanx.open(root)
         base, head = replaced_head(root)
         birth.replace_table(base, head, [], pool)
-        with pytest.raises(ConflictError, match="schema or spec"):
+        with pytest.raises(ConflictError, match="schema"):
             late.append(ROWS)
         assert phalanx.open(root).count() == 0
 

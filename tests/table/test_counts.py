@@ -7,7 +7,6 @@ import pytest
 import phalanx
 from phalanx import InvalidInput
 from phalanx.storage import bundle
-from phalanx.storage.leaf import Leaf
 
 SCHEMA = pa.schema(
     [
@@ -55,7 +54,8 @@ def closed(monkeypatch):
     def refuse(*_):
         raise AssertionError("a leaf was opened")
 
-    monkeypatch.setattr(Leaf, "open", refuse)
+    monkeypatch.setattr("phalanx.storage.leaf.open_leaf", refuse)
+    monkeypatch.setattr("phalanx.storage.bundle.open_leaf", refuse)
     monkeypatch.setattr(bundle, "count", refuse)
 
 
@@ -129,9 +129,9 @@ class TestFromRows:
         opened = []
         count = bundle.count
 
-        def counting(location, members, where):
+        def counting(location, schema, members, where):
             opened.extend(members)
-            return count(location, members, where)
+            return count(location, schema, members, where)
 
         monkeypatch.setattr(bundle, "count", counting)
         assert table.count("ts >= '2025-01-01T01:00:00Z'") == 3
@@ -175,7 +175,7 @@ class TestFloatPartitions:
     def test_counted_from_metadata(self, root, monkeypatch):
         table = phalanx.create(root, pa.schema([("score", pa.float64())]), ["score"])
         table.append([{"score": score} for score in (0.0, -0.0, NAN, NAN, 1.5, None)])
-        monkeypatch.setattr(Leaf, "open", None)
+        monkeypatch.setattr("phalanx.storage.leaf.open_leaf", None)
         monkeypatch.setattr(bundle, "count", None)
         assert table.count("score = 0") == 2
         assert table.count("score > 1") == 3

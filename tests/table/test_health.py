@@ -15,7 +15,7 @@ from lance_namespace import CreateNamespaceRequest
 import phalanx
 from phalanx import CorruptTable, InvalidInput, TableNotFound, UnsupportedTable
 from phalanx.model.domains import domain_of
-from phalanx.model.spelling import value_text
+from phalanx.model.spelling import read_value, value_text
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from phalanx.table import book, health, maintain
@@ -696,7 +696,7 @@ class TestValues:
     )
     def test_a_copy_can_be_read_back(self, type, value):
         key = domain_of(type).key(pa.scalar(value, type))
-        assert book.read_value(value_text(key, type), type) == key
+        assert read_value(value_text(key, type), type) == key
 
     @pytest.mark.parametrize(
         ("type", "text"),
@@ -704,7 +704,7 @@ class TestValues:
     )
     def test_what_is_no_value_is_refused(self, type, text):
         with pytest.raises(InvalidInput):
-            book.read_value(text, type)
+            read_value(text, type)
 
     def test_a_copy_from_before_a_widening_is_the_same(self):
         key = domain_of(pa.float64()).key(pa.scalar(0.1, pa.float32()).cast(pa.float64()))

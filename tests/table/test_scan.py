@@ -254,9 +254,9 @@ class TestSmallLeaves:
         found = []
         scan = bundle.scan
 
-        def recording(location, members, *args):
+        def recording(location, schema, members, *args):
             found.append(len(members))
-            return scan(location, members, *args)
+            return scan(location, schema, members, *args)
 
         monkeypatch.setattr(bundle, "scan", recording)
         return found
@@ -305,11 +305,11 @@ class TestSmallLeaves:
         first = small.scan().plan().leaves[0].row.location
         scan = bundle.scan
 
-        def slow(location, members, *args):
+        def slow(location, schema, members, *args):
             started.append(members)
             if members[0].folder != first:
                 released.wait(timeout=10)
-            yield from scan(location, members, *args)
+            yield from scan(location, schema, members, *args)
 
         monkeypatch.setattr(bundle, "scan", slow)
         monkeypatch.setattr(bundle, "LARGEST", 1)
@@ -366,7 +366,8 @@ class TestPlans:
         assert {leaf.residual for leaf in plan.leaves} == {"amount > 3.0"}
 
     def test_nothing_is_read(self, table, monkeypatch):
-        monkeypatch.setattr(Leaf, "open", None)
+        monkeypatch.setattr("phalanx.storage.leaf.open_leaf", None)
+        monkeypatch.setattr("phalanx.storage.bundle.open_leaf", None)
         scan = table.scan(where="country = 'US' AND amount > 3")
         assert scan.plan().selected == 4
         assert scan.explain()

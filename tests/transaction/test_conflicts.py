@@ -455,7 +455,7 @@ class TestEnds:
         """Python may put a new object where an old one was."""
 
         class CountingLeaf:
-            uri = "leaf"
+            uri, schema, wrote_anew = "leaf", None, False
             made = 0
 
             def commit(self, *_):
@@ -464,7 +464,7 @@ class TestEnds:
 
         commits, leaf = Commits(), CountingLeaf()
         versions = [
-            commits.commit(leaf, None, LeafDelta(added=(Written(()),)), None) for _ in range(100)
+            commits.commit(leaf, None, LeafDelta(added=(Written(()),)))[0] for _ in range(100)
         ]
         assert versions == list(range(1, 101))
 

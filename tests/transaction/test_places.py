@@ -20,7 +20,7 @@ def leaves(tmp_path_factory):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_namespaces_go_with_their_last_leaf(leaves, seed):
-    places = [place_of(leaves, leaves.row(index)) for index in range(len(leaves))]
+    places = [place_of(leaves.specs[1], leaves.row(index)) for index in range(len(leaves))]
     gone = random.Random(seed).sample(places, seed % len(places))
     left = {id for place in places if place not in gone for id in place.namespaces}
     wanted = {id for place in gone for id in place.namespaces} - left
@@ -28,7 +28,7 @@ def test_namespaces_go_with_their_last_leaf(leaves, seed):
 
 
 def test_all_of_them(leaves):
-    places = [place_of(leaves, leaves.row(index)) for index in range(len(leaves))]
+    places = [place_of(leaves.specs[1], leaves.row(index)) for index in range(len(leaves))]
     everything = {id for place in places for id in place.namespaces}
     assert emptied_namespaces(leaves, places) == everything
     assert emptied_namespaces(leaves, []) == set()

@@ -9,7 +9,7 @@ Two layers:
   every comparison with a constant has become a set, so a predicate is exactly the set of rows
   for which the SQL is TRUE.
 
-`bind` makes a predicate from a parsed term and a schema; `to_sql` and `to_lance` spell one.
+`bind` makes a predicate from a parsed term and a schema; `to_sql` spells one.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ depth first, as Lance gives them to a new dataset, and stored in the metadata ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,9 +16,13 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
+from phalanx.model.domains import domain_of
 from phalanx.model.predicates import Column
+from phalanx.model.spelling import read_value, value_text
 
 FIELD_ID = b"lance:field_id"
+#: The value, as text, that a column has in rows that were written without it.
+DEFAULT = b"phalanx:default"
 _RESERVED = {"_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"}
 
 
@@ -35,6 +39,10 @@ class TableSchema:
         )
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash((tuple(self.field_ids), tuple(self.tagged.names)))
 
     @staticmethod
@@ -49,9 +57,16 @@ class TableSchema:
             raise InvalidInput("a table needs at least one column")
         names: set[str] = set()
         for field in schema:
-            _check_name(field.name, names)
+            check_name(field.name, names)
         counter = iter(range(first, 2**31))
         fields = [_retag(field, lambda _: str(next(counter))) for field in schema]
+        return TableSchema(pa.schema(fields, metadata=schema.metadata))
+
+    @staticmethod
+    def numbered(schema: pa.Schema, ids: Iterable[int]) -> TableSchema:
+        """A schema whose fields have the given ids, depth first."""
+        left = iter(ids)
+        fields = [_retag(field, lambda _: str(next(left))) for field in schema]
         return TableSchema(pa.schema(fields, metadata=schema.metadata))
 
     @staticmethod
@@ -70,6 +85,16 @@ class TableSchema:
         """The schema as a user wrote it, without ids."""
         fields = [_retag(field, lambda _: None) for field in self.tagged]
         return pa.schema(fields, metadata=self.tagged.metadata)
+
+    @cached_property
+    def stored(self) -> pa.Schema:
+        """The schema of files: without ids and defaults, which are the table's alone."""
+        return pa.schema([_without_default(f) for f in self.arrow], metadata=self.tagged.metadata)
+
+    def only(self, names: Iterable[str]) -> TableSchema:
+        """Some columns of the schema."""
+        wanted = set(names)
+        return TableSchema(pa.schema([f for f in self.tagged if f.name in wanted]))
 
     @cached_property
     def field_ids(self) -> list[int]:
@@ -116,6 +141,37 @@ def field_id(field: pa.Field) -> int:
     return int(metadata[FIELD_ID])
 
 
+def ids_in(field: pa.Field) -> frozenset[int]:
+    """The ids of a field and of those below it."""
+    return frozenset(_ids(field))
+
+
+def default_of(field: pa.Field) -> pa.Scalar | None:
+    """What a column holds in rows that were written without it; None stands for NULL."""
+    text = (field.metadata or {}).get(DEFAULT)
+    if text is None:
+        return None
+    key = read_value(text.decode(), field.type)
+    return domain_of(field.type).array([key])[0]
+
+
+def with_default(field: pa.Field, value: pa.Scalar | None) -> pa.Field:
+    """The field with another default. Raises InvalidInput where its type can have none."""
+    field = _without_default(field)
+    if value is None or not value.is_valid:
+        return field
+    domain = domain_of(field.type)
+    if not domain.ordered or isinstance(field.type, pa.BaseExtensionType):
+        raise InvalidInput(f"a column of type {field.type} can have no default but NULL")
+    text = value_text(domain.key(value), field.type).encode()
+    return field.with_metadata({**(field.metadata or {}), DEFAULT: text})
+
+
+def _without_default(field: pa.Field) -> pa.Field:
+    metadata = {k: v for k, v in (field.metadata or {}).items() if k != DEFAULT}
+    return field.with_metadata(metadata or None)
+
+
 def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
     """A column, or a field inside struct columns (NULL where the struct is NULL), as one array."""
     column = table.column(path[0])
@@ -129,7 +185,10 @@ def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def _check_name(name: str, seen: set[str]) -> None:
+def check_name(name: str, seen: set[str]) -> None:
+    """Refuse a name that a column cannot have, or has already; it counts as seen from then on."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"a column's name is a string, not {name!r}")
     if name in seen:
         raise InvalidInput(f"column {name!r} appears twice in the schema")
     if not name or "." in name:

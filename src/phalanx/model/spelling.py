@@ -1,16 +1,19 @@
 """Values as text: SQL constants, restrictions as clauses, partition values for people.
 
-Nothing here is parsed to decide anything: text is for reading, keys are for comparing.
+Keys are for comparing, text is for reading. Only what has been lost or written down as text (a
+copy of a partition value, a column's default) is read back from it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model import civil
 from phalanx.model.domains import (
     PER_SECOND,
@@ -54,6 +57,25 @@ def value_text(key: Any, type: pa.DataType) -> str:
     if isinstance(key, bytes):
         return key.hex()
     return str(key)
+
+
+def read_value(text: str, type: pa.DataType) -> Any:
+    """The key that `value_text` has made this text of. Raises InvalidInput where there is none."""
+    key: Any = None
+    if pa.types.is_boolean(type):
+        key = {"true": 1, "false": 0}.get(text)
+    elif pa.types.is_binary(type) or pa.types.is_large_binary(type) or _is_fixed(type):
+        with contextlib.suppress(ValueError):
+            key = bytes.fromhex(text)
+    else:
+        key = domain_of(type).locate(Literal("string", text))[0]
+    if key is None or value_text(key, type) != text:
+        raise InvalidInput(f"{text!r} is no value of type {type}")
+    return key
+
+
+def _is_fixed(type: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(type))
 
 
 def sql_literal(key: Any, type: pa.DataType) -> str:
@@ -108,6 +130,38 @@ def arrow_literal(key: Any, type: pa.DataType) -> str:
     return sql_literal(key, type)
 
 
+def type_name(type: pa.DataType) -> str:
+    """What DataFusion calls a type of plain values; empty for others."""
+    t, width = pa.types, 0
+    with contextlib.suppress(ValueError):
+        width = type.bit_width
+    if t.is_signed_integer(type):
+        return f"Int{width}"
+    if t.is_unsigned_integer(type):
+        return f"UInt{width}"
+    if t.is_floating(type):
+        return f"Float{width}"
+    if t.is_decimal(type):
+        return f"Decimal{width}({type.precision}, {type.scale})"
+    if t.is_timestamp(type):
+        zone = "None" if type.tz is None else f'Some("{type.tz}")'
+        return f"Timestamp({_UNITS[type.unit]}, {zone})"
+    if t.is_time(type):
+        return f"Time{width}({_UNITS[type.unit]})"
+    if t.is_fixed_size_binary(type):
+        return f"FixedSizeBinary({type.byte_width})"
+    return _NAMES.get(type, "")
+
+
+_NAMES = {
+    pa.bool_(): "Boolean",
+    pa.string(): "Utf8",
+    pa.large_string(): "LargeUtf8",
+    pa.binary(): "Binary",
+    pa.large_binary(): "LargeBinary",
+    pa.date32(): "Date32",
+    pa.date64(): "Date64",
+}
 _LEAST = -(2**63)
 _UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 

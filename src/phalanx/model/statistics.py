@@ -22,6 +22,8 @@ from phalanx.model.schema import TableSchema
 MAX_COLUMNS = 32
 #: How many characters (or bytes) of a string are kept in a bound.
 MAX_LENGTH = 64
+#: How many bytes a bound of timestamps has at least, and one of dates has not.
+_TIME_BYTES = 8
 
 #: How they are stored in the manifest.
 ARROW_TYPE = pa.list_(
@@ -136,18 +138,20 @@ def merge(a: Statistics, b: Statistics) -> dict[int, ColumnStatistics]:
     return {id: a[id].merge(b[id]) for id in a if id in b}
 
 
-def to_rows(statistics: Statistics) -> list[dict[str, Any]]:
-    """As `ARROW_TYPE` wants them."""
+def to_rows(statistics: Statistics, schema: TableSchema) -> list[dict[str, Any]]:
+    """As `ARROW_TYPE` wants them, for the columns that the schema has."""
+    columns = schema.columns
     return [
         {
             "field_id": id,
-            "min": _to_bytes(found.low),
-            "max": _to_bytes(found.high),
+            "min": _to_bytes(found.low, columns[id].type),
+            "max": _to_bytes(found.high, columns[id].type),
             "null_count": found.null_count,
             "exact": found.exact,
             "has_nan": found.has_nan,
         }
         for id, found in statistics.items()
+        if id in columns
     ]
 
 
@@ -156,7 +160,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]] | None, schema: TableSchema) -> 
     found = {}
     for row in rows or ():
         column = schema.columns.get(row["field_id"])
-        if column is not None:
+        if column is not None and not _is_of_a_date(row, column.type):
             found[column.field_id] = ColumnStatistics(
                 row["null_count"],
                 _from_bytes(row["min"], column.type),
@@ -167,12 +171,21 @@ def from_rows(rows: Iterable[Mapping[str, Any]] | None, schema: TableSchema) -> 
     return found
 
 
-def _to_bytes(key: Any) -> bytes | None:
+def _is_of_a_date(row: Mapping[str, Any], type: pa.DataType) -> bool:
+    """Whether bounds of a column of timestamps are from a time when it was one of dates."""
+    if not pa.types.is_timestamp(type):
+        return False
+    return any(bound is not None and len(bound) < _TIME_BYTES for bound in (row["min"], row["max"]))
+
+
+def _to_bytes(key: Any, type: pa.DataType) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     if isinstance(key, str):
         return key.encode()
-    return int(key).to_bytes((int(key).bit_length() + 8) // 8, "big", signed=True)
+    least = _TIME_BYTES if pa.types.is_timestamp(type) else 0
+    length = max((int(key).bit_length() + 8) // 8, least)
+    return int(key).to_bytes(length, "big", signed=True)
 
 
 def _from_bytes(data: bytes | None, type: pa.DataType) -> Any:

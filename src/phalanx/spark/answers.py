@@ -1,32 +1,39 @@
 """Aggregates that the manifest answers: no leaf is opened for them.
 
 COUNT(*) needs the row counts of leaves, COUNT(column) their null counts, MIN and MAX exact
-statistics or a partition column. All of it holds only where partition values decide the filter.
+statistics or a partition column. All of it holds for a leaf only where its partition values decide
+the filter. The leaves of which that is not so are read, those alone, and Spark puts the parts
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
+from phalanx.model.schema import TableSchema, extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import spelled
-from phalanx.spark.types import SparkType, spark_type
+from phalanx.spark.planner import Planner, spelled
+from phalanx.spark.reader import Piece
+from phalanx.spark.tasks import command_of
+from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
 from phalanx.storage.leaves import LeafRow
+from phalanx.storage.location import Location
 from phalanx.table.plan import Plan, values_of
-from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 
 
@@ -36,12 +43,12 @@ class _Unknown(Exception):
 
 @operation
 def aggregate(request: Request) -> Reply:
-    """The rows of an aggregation, or nothing where leaves must be read for it."""
+    """The rows of an aggregation, or the tasks that find them; nothing where Spark must do it."""
     handle = Handle.from_json(request["table"])
     if handle.about is not None:
         return {}
     try:
-        return _Answer(handle.snapshot(), request).reply()
+        return _Answer(handle, request).reply()
     except (_Unknown, Untranslatable, InvalidInput):  # a hidden column, for example
         return {}
 
@@ -59,57 +66,129 @@ class _Leaf:
 _Of = Callable[[_Leaf], Any]
 
 
+@dataclass(frozen=True)
+class _Function:
+    """One aggregate function."""
+
+    name: str
+    type: SparkType
+    #: The column that it is of; None for COUNT(*).
+    column: Column | None
+    #: Its value in a leaf that is known. Raises _Unknown.
+    of: _Of
+
+    def combine(self, a: Any, b: Any) -> Any:
+        if self.name == "COUNT":
+            return a + b
+        if a is None or b is None:
+            return b if a is None else a
+        return min(a, b) if self.name == "MIN" else max(a, b)
+
+
 class _Answer:
-    def __init__(self, snapshot: Snapshot, request: Request) -> None:
-        self._snapshot, self._request = snapshot, request
+    def __init__(self, handle: Handle, request: Request) -> None:
+        self._handle, self._request = handle, request
+        self._snapshot = snapshot = handle.snapshot()
         self._schema = snapshot.head.schema
         predicate = conjunction_of(request["filters"], self._schema, request["zone"])
-        self._plan = plan = Plan(snapshot, predicate)
-        counts = snapshot.leaves.row_counts[plan.indices]
-        if not bool(np.all(plan.certain[plan.indices])) or bool(np.any(counts < 0)):
-            raise _Unknown
+        self._plan = Plan(snapshot, predicate)
         self._needs_statistics = False
 
     def reply(self) -> Reply:
         groups = [self._group(node) for node in self._request["groups"]]
         functions = [self._function(node) for node in self._request["functions"]]
+        types = [type for type, _ in groups] + [function.type for function in functions]
         found: dict[tuple[Any, ...], list[Any]] = {}
-        for leaf in self._leaves():
+        doubtful: dict[int, tuple[Any, ...]] = {}
+        for leaf, certain in self._leaves():
             key = tuple(of(leaf) for _, of in groups)
-            values = [of(leaf) for _, of, _ in functions]
-            known = found.get(key)
-            if known is not None:
-                pairs = zip(functions, known, values, strict=True)
-                values = [combine(a, b) for (_, _, combine), a, b in pairs]
+            try:
+                if not certain:
+                    raise _Unknown
+                values = [function.of(leaf) for function in functions]
+            except _Unknown:
+                doubtful[leaf.row.index] = key
+                continue
+            if key in found:
+                pairs = zip(functions, found[key], values, strict=True)
+                values = [function.combine(a, b) for function, a, b in pairs]
             found[key] = values
-        if not groups and not found:
-            found[()] = [0 if combine is _sum else None for _, _, combine in functions]
-        rows = [[spelled(cell) for cell in (*key, *values)] for key, values in found.items()]
-        types = [type for type, _ in groups] + [type for type, _, _ in functions]
-        selected, total = self._plan.selected, self._plan.total
+        if not groups and not found and not doubtful:
+            found[()] = [0 if function.name == "COUNT" else None for function in functions]
+        rows = [(*key, *values) for key, values in found.items()]
+        fields = [
+            {"name": f"c{at}", "type": type, "nullable": True, "metadata": {}}
+            for at, type in enumerate(types)
+        ]
+        schema = {"type": "struct", "fields": fields}
         return {
-            "rows": rows,
-            "schema": {
-                "type": "struct",
-                "fields": [
-                    {"name": f"c{at}", "type": type, "nullable": True, "metadata": {}}
-                    for at, type in enumerate(types)
-                ],
-            },
-            "summary": f"partitions {selected}/{total}, answered from the manifest, "
-            f"version {self._snapshot.sequence}",
+            "rows": [[spelled(cell) for cell in row] for row in rows] if not doubtful else [],
+            "tasks": self._tasks(doubtful, functions, rows, json.dumps(schema)),
+            "complete": not doubtful,
+            "schema": schema,
+            "summary": self._summary(len(doubtful)),
         }
 
-    def _leaves(self) -> list[_Leaf]:
-        rows = [self._snapshot.leaves.row(int(index)) for index in self._plan.indices]
+    def _summary(self, read: int) -> str:
+        known = self._plan.selected - read
+        how = (
+            f"{known:,} answered from the manifest and {read:,} read"
+            if read
+            else ("answered from the manifest")
+        )
+        return (
+            f"partitions {self._plan.selected}/{self._plan.total}, {how}, "
+            f"version {self._snapshot.sequence}"
+        )
+
+    def _leaves(self) -> Iterator[tuple[_Leaf, bool]]:
+        """The leaves with rows, each with whether all of its rows match."""
+        indices = self._plan.indices
+        rows = [self._snapshot.leaves.row(int(index)) for index in indices]
         known: Mapping[str, Statistics] = {}
         if self._needs_statistics:
             known = read_statistics(self._snapshot, rows)
-        return [
-            _Leaf(row, values_of(self._snapshot, row), known.get(row.object_id, {}))
-            for row in rows
-            if row.row_count
-        ]
+        for row, certain in zip(rows, self._plan.certain[indices].tolist(), strict=True):
+            if row.row_count != 0:
+                values = values_of(self._snapshot, row)
+                leaf = _Leaf(row, values, known.get(row.object_id, {}))
+                yield leaf, certain and row.row_count is not None
+
+    def _tasks(
+        self,
+        doubtful: Mapping[int, tuple[Any, ...]],
+        functions: Sequence[_Function],
+        known: Sequence[tuple[Any, ...]],
+        schema: str,
+    ) -> list[str]:
+        """Tasks that read leaves, the first of which also tells what is known already."""
+        if not doubtful:
+            return []
+        if any(function.name != "COUNT" and not _is_ordered(function) for function in functions):
+            raise _Unknown
+        columns = {f.column.path[0] for f in functions if f.column is not None}
+        whole = spark_schema(self._schema.arrow)
+        wanted = [field for field in whole["fields"] if field["name"] in columns]
+        planner = Planner(
+            self._handle,
+            {**self._request, "schema": json.dumps({"type": "struct", "fields": wanted})},
+        )
+        wants = tuple(_Wanted(f.name, f.column.path if f.column else None) for f in functions)
+        location = self._snapshot.location
+        commands: list[str] = []
+        for pieces in planner.pieces(np.array(sorted(doubtful)), doubtful):
+            rows = () if commands else tuple(known)
+            task = AggregateTask(
+                location.uri,
+                location.options,
+                planner.seen_through(pieces),
+                pieces,
+                wants,
+                rows,
+                schema,
+            )
+            commands.append(command_of(task, schema))
+        return commands
 
     # Groups
 
@@ -141,17 +220,17 @@ class _Answer:
 
     # Functions
 
-    def _function(self, node: Mapping[str, Any]) -> tuple[SparkType, _Of, Callable[..., Any]]:
+    def _function(self, node: Mapping[str, Any]) -> _Function:
         name = node["name"]
         if name == "COUNT_STAR":
-            return "long", lambda leaf: leaf.row.row_count, _sum
+            return _Function("COUNT", "long", None, lambda leaf: leaf.row.row_count)
         if name not in ("COUNT", "MIN", "MAX") or "column" not in node["of"]:
             raise _Unknown
         column = self._schema.column(tuple(node["of"]["column"]))
         if name == "COUNT":
-            return "long", self._count(column), _sum
+            return _Function(name, "long", column, self._count(column))
         type = spark_type(column.type, ".".join(column.path))
-        return type, self._extreme(column, name == "MIN"), _least if name == "MIN" else _greatest
+        return _Function(name, type, column, self._extreme(column, name == "MIN"))
 
     def _count(self, column: Column) -> _Of:
         if not column.nullable:
@@ -171,7 +250,7 @@ class _Answer:
         return counted
 
     def _extreme(self, column: Column, least: bool) -> _Of:
-        if isinstance(domain_of(column.type), FloatDomain) or _is_finer(column.type):
+        if isinstance(domain_of(column.type), FloatDomain) or is_finer(column.type):
             # Spark's NaN is above every number and its zeros are two; statistics say less.
             raise _Unknown
         try:
@@ -205,19 +284,93 @@ def _is(field: PartitionField, column: Column, kind: type[Transform] | str) -> b
     )
 
 
-def _is_finer(type: pa.DataType) -> bool:
-    """Whether values may be finer than Spark's microseconds."""
-    t = pa.types
-    return bool(t.is_timestamp(type) or t.is_time(type)) and type.unit == "ns"
+def _is_ordered(function: _Function) -> bool:
+    """Whether Arrow finds the least and greatest value, and they are Spark's."""
+    assert function.column is not None
+    t, type = pa.types, function.column.type
+    known = (t.is_integer, t.is_decimal, t.is_string, t.is_large_string, t.is_date, t.is_timestamp)
+    return any(is_one(type) for is_one in known)
 
 
-def _sum(a: int, b: int) -> int:
-    return a + b
+@dataclass(frozen=True)
+class _Wanted:
+    """A function to be worked out in a task: COUNT, MIN or MAX, and of which column."""
+
+    name: str
+    path: tuple[str, ...] | None
+
+    def of(self, batch: pa.RecordBatch, type: pa.DataType) -> pa.Array:
+        """Its value over a batch, as an array of one."""
+        if self.path is None:
+            return pa.array([batch.num_rows], type)
+        column = extract(batch, self.path)
+        if self.name == "COUNT":
+            return pa.array([len(column) - column.null_count], type)
+        return self.over(cast(column, type, ".".join(self.path)))
+
+    def of_nothing(self, type: pa.DataType) -> pa.Array:
+        return pa.array([0 if self.name == "COUNT" else None], type)
+
+    def over(self, parts: pa.Array) -> pa.Array:
+        """What several values come to."""
+        if self.name == "COUNT":
+            return pa.array([pc.sum(parts, min_count=0).as_py()], parts.type)
+        found = pc.min_max(parts)["min" if self.name == "MIN" else "max"]
+        return pa.array([None], parts.type) if not found.is_valid else pa.repeat(found, 1)
 
 
-def _least(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else min(a, b)
+@dataclass(frozen=True)
+class AggregateTask:
+    """A function from nothing to rows of groups and aggregates, which Spark puts together."""
 
+    uri: str
+    options: Mapping[str, str] | None
+    #: The table's columns that are read or filtered by, with their ids.
+    table: TableSchema
+    pieces: Sequence[Piece]
+    functions: Sequence[_Wanted]
+    #: Rows that the manifest knows.
+    known: Sequence[tuple[Any, ...]]
+    #: The columns of the rows, as Spark's JSON.
+    schema: str
 
-def _greatest(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else max(a, b)
+    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fields = json.loads(self.schema)["fields"]
+        schema = pa.schema([pa.field(f["name"], exchange_type(f["type"])) for f in fields])
+        if self.known:
+            columns = zip(*self.known, strict=True)
+            arrays = [
+                pa.array(list(cells), f.type) for cells, f in zip(columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        location = Location(self.uri, self.options)
+        for piece in self.pieces:
+            group = piece.group or ()
+            arrays = [
+                pa.array([cell], f.type) for cell, f in zip(group, list(schema), strict=False)
+            ]
+            types = [f.type for f in list(schema)[len(group) :]]
+            values = self._values(location, piece, types)
+            if values is not None:
+                yield pa.RecordBatch.from_arrays([*arrays, *values], schema=schema)
+        for _ in nothing:
+            pass
+
+    def _values(
+        self, location: Location, piece: Piece, types: Sequence[pa.DataType]
+    ) -> list[pa.Array] | None:
+        """The aggregates of one piece; None for a group that no row is in."""
+        columns = list(dict.fromkeys(f.path[0] for f in self.functions if f.path is not None))
+        if not columns:
+            count = piece.count(location, self.table)
+            return [pa.array([count], type) for type in types] if count or not piece.group else None
+        found = [
+            [f.of(batch, type) for f, type in zip(self.functions, types, strict=True)]
+            for batch in piece.scan(location, self.table, columns)
+            if batch.num_rows
+        ]
+        if not found and piece.group:
+            return None
+        found.append([f.of_nothing(type) for f, type in zip(self.functions, types, strict=True)])
+        parts = [pa.concat_arrays(values) for values in zip(*found, strict=True)]
+        return [f.over(part) for f, part in zip(self.functions, parts, strict=True)]

@@ -40,18 +40,16 @@ def load_table(request: Request) -> Reply:
     """A table by name or path, at its newest version or another; or a table about it."""
     warehouse = Warehouse(request["catalog"])
     version, micros = request.get("version"), request.get("time")
-    ident = request["ident"]
-    try:
-        location = warehouse.location(ident)
-        if manifest.exists(location):
-            return describe(open_snapshot(location, version, micros))
-        if len(ident) > 1 and ident[-1] in about.TABLES:
-            location = warehouse.location(ident[:-1])
-            if manifest.exists(location):
-                return describe(open_snapshot(location, version, micros), ident[-1])
-    except TableNotFound:
-        if version is not None or micros is not None:
-            raise
+    *above, last = ident = request["ident"]
+    for named, table in ((ident, None), (above, last)):
+        if table is not None and (not named or table not in about.TABLES):
+            continue
+        location = warehouse.location(named)
+        try:
+            return describe(open_snapshot(location, version, micros), table)
+        except TableNotFound:
+            if (version is not None or micros is not None) and manifest.exists(location):
+                raise
     return {"missing": True}
 
 

@@ -7,21 +7,24 @@ import datetime as dt
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from phalanx.model.predicates import EVERYTHING, Predicate
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
+from phalanx.model.specs import PartitionSpec
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.reader import PARTITION, AboutTask
+from phalanx.spark.reader import PARTITION, AboutTask, Piece
 from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
-from phalanx.spark.types import exchange_type
+from phalanx.spark.types import exchange_type, is_finer
 from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
@@ -30,6 +33,8 @@ from phalanx.transaction.snapshot import Snapshot
 #: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
 KEYED_LEAVES = "spark.sql.phalanx.keyedLeaves"
 _KEYED_LEAVES = 256
+#: Up to how many leaves the tasks come with the plan, which saves a call.
+_FEW_LEAVES = 16
 _KEPT = 8
 
 
@@ -39,15 +44,22 @@ def push_filters(request: Request) -> Reply:
     handle = Handle.from_json(request["table"])
     if handle.about is not None:
         return {"filters": ["useless"] * len(request["filters"])}
-    snapshot = handle.snapshot()
-    return {"filters": [_judge(snapshot, f, request["zone"]) for f in request["filters"]]}
+    snapshot, zone, alone = handle.snapshot(), request["zone"], request["alone"]
+    return {"filters": [_judge(snapshot, f, zone, alone) for f in request["filters"]]}
 
 
-def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str) -> str:
+def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str, alone: bool) -> str:
+    """Lance evaluates every filter that helps. Where tables are joined, Spark gets it back all the
+    same, for it prunes one table by another only where it sees that filters leave little of it."""
     try:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
     except Untranslatable:
         return "useless"
+    # Times finer than Spark's may fall on the other side of a bound once they are Spark's.
+    if any(is_finer(column.type) for column in columns_of(predicate)):
+        return "helps"
+    if alone:
+        return "decides"
     plan = Plan(snapshot, predicate)
     return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"
 
@@ -97,7 +109,10 @@ def spelled(value: Any) -> Any:
 
 @operation
 def plan_scan(request: Request) -> Reply:
-    """What a scan would read: how much of it, by which keys, and the plan in one line."""
+    """What a scan would read: how much of it, by which keys, and the plan in one line.
+
+    Where that is little, the tasks come along.
+    """
     handle = Handle.from_json(request["table"])
     return _plan_about(handle) if handle.about is not None else _planner(request).plan()
 
@@ -114,8 +129,10 @@ def scan_tasks(request: Request) -> Reply:
 
 def _plan_about(handle: Handle) -> Reply:
     return {
+        "tasks": {},
         "partitioning": [],
         "key_types": [],
+        "unkeyed": "it is a table about a table",
         "total": 1,
         "selected": 1,
         "rows": None,
@@ -124,22 +141,22 @@ def _plan_about(handle: Handle) -> Reply:
     }
 
 
-_planners: OrderedDict[str, _Planner] = OrderedDict()
+_planners: OrderedDict[str, Planner] = OrderedDict()
 
 
-def _planner(request: Request) -> _Planner:
+def _planner(request: Request) -> Planner:
     """The planner of a scan: the one that has just planned it, or a new one."""
     key = json.dumps(request, sort_keys=True)
     found = _planners.pop(key, None)
     if found is None:
-        found = _Planner(Handle.from_json(request["table"]), request)
+        found = Planner(Handle.from_json(request["table"]), request)
     _planners[key] = found
     while len(_planners) > _KEPT:
         _planners.popitem(last=False)
     return found
 
 
-class _Planner:
+class Planner:
     """One scan."""
 
     def __init__(self, handle: Handle, request: Request) -> None:
@@ -165,25 +182,38 @@ class _Planner:
 
     def tasks(self, packed: bool) -> list[Reply]:
         """The tasks; all with keys, or none."""
-        small = are_small(self._snapshot.leaves, self._indices).tolist()
-        chosen = [
-            self._leaf(int(index), is_small)
-            for index, is_small in zip(self._indices, small, strict=True)
-        ]
-        fields = [] if packed else self._keys()
+        fields, chosen = [] if packed else self._keys[0], self._chosen(self._indices)
         if fields:
             return self._keyed(chosen, fields)
         return [{"command": command} for command in self._tasks.packed(chosen)]
 
+    def pieces(self, indices: Any, groups: Mapping[int, Any]) -> list[list[Piece]]:
+        """Leaves cut into tasks. Those of different groups are never in one piece."""
+        return self._tasks.pieces(self._chosen(indices, groups))
+
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
+        return self._tasks.seen_through(pieces)
+
+    def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
+        small = are_small(self._snapshot.leaves, indices).tolist()
+        return [
+            self._leaf(int(index), is_small, None if groups is None else groups[int(index)])
+            for index, is_small in zip(indices, small, strict=True)
+        ]
+
     def plan(self) -> Reply:
         """What is known of the scan before its tasks are made."""
-        fields = self._keys()
+        fields, unkeyed = self._keys
         bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
+        few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > SMALLEST))
         return {
+            "tasks": {"packed": self.tasks(True), "keyed": self.tasks(False)} if few else {},
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
+            "unkeyed": unkeyed,
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
@@ -199,10 +229,10 @@ class _Planner:
             f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int, is_small: bool) -> Chosen:
+    def _leaf(self, index: int, is_small: bool, group: Any = None) -> Chosen:
         row, hidden = self._snapshot.leaves.row(index), self._tasks.hidden
         name = self._plan.name_of(row) if PARTITION in hidden else ""
-        piece = self._tasks.piece(row, name, where=self._plan.residual(index))
+        piece = self._tasks.piece(row, name, where=self._plan.residual(index), group=group)
         return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
     def _share(self) -> float:
@@ -214,22 +244,37 @@ class _Planner:
 
     # Tasks with partition keys, one or more for each leaf
 
-    def _keys(self) -> list[Reported]:
-        """The partition transforms that are reported to Spark."""
+    @cached_property
+    def _keys(self) -> tuple[list[Reported], str]:
+        """The partition transforms that are reported to Spark; where there are none, why."""
         head, leaves = self._snapshot.head, self._snapshot.leaves
-        if self._request.get("limit") is not None or not len(self._indices):
-            return []
-        if bool(np.any(leaves.spec_ids[self._indices] != head.spec_id)):
-            return []
+        if self._request.get("limit") is not None:
+            return [], "the scan has a limit"
+        if not len(self._indices):
+            return [], "no partition is left"
         bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
         small = leaves.byte_counts[self._indices] < self._request["task_bytes"] // 4
         if int(small.sum()) > bound:
-            return []
-        return [
+            return (
+                [],
+                f"{int(small.sum()):,} small partitions are more than {KEYED_LEAVES} = {bound}",
+            )
+        ids = set(np.unique(leaves.spec_ids[self._indices]).tolist())
+        specs = [spec for spec in head.specs if spec.id in ids]
+        fields = reported(_shared(specs), head.schema)
+        usable = [
             field
-            for field in reported(head.spec, head.schema)
+            for field in fields
             if field.can_be_a_key and all(path[0] in self._tasks.columns for path in field.sources)
         ]
+        if usable:
+            return usable, ""
+        unable = [field.name for field in fields if not field.can_be_a_key]
+        if unable:
+            return [], f"Spark does not join by {', '.join(unable)}"
+        if len(specs) > 1:
+            return [], f"its partitions are of {len(specs)} specs that have no field in common"
+        return [], "it is not partitioned by what is read"
 
     def _keyed(self, chosen: Sequence[Chosen], fields: Sequence[Reported]) -> list[Reply]:
         tasks = []
@@ -237,6 +282,13 @@ class _Planner:
             key = _key(self._snapshot, leaf.row, fields)
             tasks += [{"command": command, "key": key} for command in self._tasks.alone(leaf)]
         return tasks
+
+
+def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:
+    """The newest of some specs, with the fields that all of them have."""
+    newest = max(specs, key=lambda spec: spec.id)
+    common = set.intersection(*({field.field_id for field in spec.fields} for spec in specs))
+    return replace(newest, fields=tuple(f for f in newest.fields if f.field_id in common))
 
 
 def _translatable(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from phalanx.model.predicates import Predicate
+from phalanx.model.schema import TableSchema
 from phalanx.spark.types import cast, exchange_type
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
@@ -34,6 +35,44 @@ class Piece:
     fragments: tuple[int, ...] | None = None
     partition: str = ""
     leaf: str = ""
+    #: What the rows are grouped under, where an aggregate is read; None elsewhere.
+    group: tuple[Any, ...] | None = None
+
+    def goes_with(self, other: Piece) -> bool:
+        """Whether the two can be read as one."""
+        return self.where == other.where and self.group == other.group
+
+    def scan(
+        self,
+        location: Location,
+        table: TableSchema,
+        columns: Sequence[str],
+        limit: int | None = None,
+        row_ids: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that match, in any order. `table` has what is read and filtered by."""
+        if len(self.members) > 1:
+            return bundle.scan(
+                location, table, self.members, columns, self.where, limit, in_order=False
+            )
+        (member,) = self.members
+        return Leaf(location, member.folder, table).scan(
+            member.version,
+            columns,
+            self.where,
+            limit,
+            in_order=False,
+            fragments=self.fragments,
+            row_ids=row_ids,
+        )
+
+    def count(self, location: Location, table: TableSchema) -> int:
+        """How many rows match."""
+        if self.fragments is None:
+            return bundle.count(location, table, self.members, self.where)
+        (member,) = self.members
+        leaf = Leaf(location, member.folder, table)
+        return leaf.count(member.version, self.where, self.fragments)
 
 
 @dataclass(frozen=True)
@@ -42,6 +81,8 @@ class ReadTask:
 
     uri: str
     options: Mapping[str, str] | None
+    #: The table's columns that are read or filtered by, with their ids.
+    table: TableSchema
     pieces: Sequence[Piece]
     #: The columns wanted, as Spark's JSON; a query without columns wants a dummy one.
     schema: str
@@ -87,30 +128,11 @@ class ReadTask:
     def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         columns = [name for name in self._wanted.names if name not in self.hidden]
         row_ids = ROW_ID in self.hidden or not columns
-        if len(piece.members) > 1:
-            return bundle.scan(
-                self._location, piece.members, columns, piece.where, self.limit, in_order=False
-            )
-        (member,) = piece.members
-        return Leaf(self._location, member.folder).scan(
-            member.version,
-            columns,
-            piece.where,
-            self.limit,
-            in_order=False,
-            fragments=piece.fragments,
-            row_ids=row_ids,
-        )
+        return piece.scan(self._location, self.table, columns, self.limit, row_ids)
 
     def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """As many rows of nothing as there are."""
-        if piece.fragments is None:
-            left = bundle.count(self._location, piece.members, piece.where)
-        else:
-            (member,) = piece.members
-            left = Leaf(self._location, member.folder).count(
-                member.version, piece.where, piece.fragments
-            )
+        left = piece.count(self._location, self.table)
         while left:
             rows = min(left, _COUNTED)
             yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self._wanted)

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from phalanx.model.predicates import columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.spark.door import Request
 from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
-from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf import fragments_of
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.location import Location
 
@@ -41,7 +42,7 @@ class Tasks:
     """The tasks of one scan of a table: what Spark asked for is the same for all of them."""
 
     def __init__(self, location: Location, schema: TableSchema, request: Request) -> None:
-        self._location, self._request = location, request
+        self._location, self._schema, self._request = location, schema, request
         self.columns = [field["name"] for field in json.loads(request["schema"])["fields"]]
         special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
         #: Which of the columns wanted are hidden ones, and not the table's own.
@@ -58,6 +59,10 @@ class Tasks:
 
     def packed(self, chosen: Sequence[Chosen]) -> list[str]:
         """Commands of about the same size: small leaves share them, large ones are cut."""
+        return [self._command(pieces) for pieces in self.pieces(chosen)]
+
+    def pieces(self, chosen: Sequence[Chosen]) -> list[list[Piece]]:
+        """The same as what each of them reads."""
         size = self._task_bytes(chosen)
         tasks: list[list[Piece]] = []
         waiting: list[Chosen] = []
@@ -73,7 +78,7 @@ class Tasks:
             weight += leaf.bytes + _OPEN_BYTES
         if waiting:
             tasks.append(_together(waiting))
-        return [self._command(pieces) for pieces in tasks]
+        return tasks
 
     def alone(self, leaf: Chosen) -> list[str]:
         """The commands of one leaf, which nothing else is read with."""
@@ -93,8 +98,8 @@ class Tasks:
             return [[leaf.piece]]
         sizes = leaf.sizes
         if sizes is None:
-            at = Leaf(self._location, leaf.row.location)
-            sizes = {found.id: found.bytes for found in at.fragments(leaf.row.read_version)}
+            found = fragments_of(self._location, leaf.row.location, leaf.row.read_version)
+            sizes = {fragment.id: fragment.bytes for fragment in found}
         parts: list[list[int]] = []
         weight = 0
         for id, bytes in sizes.items():
@@ -107,11 +112,18 @@ class Tasks:
             return [[leaf.piece]]
         return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
 
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
+        filters = [piece.where for piece in pieces if piece.where is not None]
+        used = {column.path[0] for where in filters for column in columns_of(where)}
+        return self._schema.only({*self.columns, *used})
+
     def _command(self, pieces: Sequence[Piece]) -> str:
         location, request = self._location, self._request
         task = ReadTask(
             location.uri,
             location.options,
+            self.seen_through(pieces),
             pieces,
             request["schema"],
             request["empty"],
@@ -127,7 +139,7 @@ def _together(leaves: Sequence[Chosen]) -> list[Piece]:
     open = False
     for leaf in leaves:
         last = found[-1] if found and open and leaf.bundled else None
-        if last is None or last.where != leaf.piece.where or len(last.members) >= bundle.LARGEST:
+        if last is None or len(last.members) >= bundle.LARGEST or not last.goes_with(leaf.piece):
             found.append(leaf.piece)
         else:
             found[-1] = replace(last, members=last.members + leaf.piece.members)

@@ -13,6 +13,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput
 from phalanx.model.civil import days_of
+from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
 from phalanx.model.transforms import (
@@ -135,8 +136,7 @@ def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:
         run = _hierarchy(fields)
         sources = [column for column in fields[0].sources(schema) if column is not None]
         if len(sources) == len(fields[0].source_ids):
-            paths = tuple(column.path for column in sources)
-            found.append(_reported(fields[: max(run, 1)], run, paths))
+            found.append(_reported(fields[: max(run, 1)], run, sources))
         del fields[: max(run, 1)]
     return found
 
@@ -151,13 +151,16 @@ def _hierarchy(fields: Sequence[PartitionField]) -> int:
     return count
 
 
-def _reported(
-    fields: Sequence[PartitionField], run: int, paths: tuple[tuple[str, ...], ...]
-) -> Reported:
+def _reported(fields: Sequence[PartitionField], run: int, sources: Sequence[Column]) -> Reported:
+    paths = tuple(column.path for column in sources)
     if run:
         return Reported(_TIMES[run - 1], tuple(fields), paths, "integer")
     (field,) = fields
-    transform, type = field.transform, spark_type(field.result_type, field.field_id)
+    transform, result = field.transform, field.result_type
+    if isinstance(transform, Identity | Truncate):
+        # The field's own is wider where a column was widened and that was rolled back.
+        result = sources[0].type
+    type = spark_type(result, field.field_id)
     match transform:
         case Identity():
             return Reported("identity", (field,), paths, type)

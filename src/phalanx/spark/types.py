@@ -216,6 +216,12 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
 # Values
 
 
+def is_finer(type: pa.DataType) -> bool:
+    """Whether values may be finer than Spark's microseconds."""
+    t = pa.types
+    return bool(t.is_timestamp(type) or t.is_time(type)) and type.unit == "ns"
+
+
 def exchange_type(found: SparkType) -> pa.DataType:
     """The Arrow type in which Spark takes values of one of its types."""
     if isinstance(found, str):

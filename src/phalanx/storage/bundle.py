@@ -25,9 +25,12 @@ from lance import DatasetBasePath, LanceOperation
 from lance.fragment import DataFile, FragmentMetadata
 
 from phalanx.model.predicates import Predicate
+from phalanx.model.schema import TableSchema
+from phalanx.storage.fieldids import ids_of
 from phalanx.storage.files import DETACHED
-from phalanx.storage.leaf import Leaf, evaluating
+from phalanx.storage.leaf import Leaf, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session
+from phalanx.storage.mapping import mapping_of
 
 log = logging.getLogger("phalanx")
 
@@ -37,6 +40,8 @@ LARGEST = 32
 _BATCH_ROWS = 16_384
 #: Files of a bundle that are read ahead: it bounds the memory that reading takes.
 _FILES_AHEAD = 4
+#: What Lance writes in the place of a field's id that is in a file and not to be read.
+_GONE = -2
 #: How many bytes of bundles a process remembers: some 160 for each leaf.
 _REMEMBERED_BYTES = 32 * 1024 * 1024
 
@@ -54,6 +59,8 @@ class _Part(NamedTuple):
     members: tuple[Member, ...]
     uri: str = ""
     manifest: bytes | None = None
+    #: The schema that the members have. The dataset numbers the same fields from 0.
+    shape: Any = None
 
     def open(self, location: Location) -> Any:
         return lance.LanceDataset(
@@ -67,6 +74,7 @@ class _Part(NamedTuple):
 
 def scan(
     location: Location,
+    schema: TableSchema,
     members: Sequence[Member],
     columns: Sequence[str],
     where: Predicate | None,
@@ -80,30 +88,36 @@ def scan(
     for part in _parts(location, members):
         if part.manifest is None:
             for folder, version in part.members:
-                leaf = Leaf(location, folder)
+                leaf = Leaf(location, folder, schema)
                 yield from leaf.scan(version, columns, where, limit, in_order, whole=True)
             continue
-        with evaluating(location, where) as filter:
-            scanner = part.open(location).scanner(
-                columns=list(columns),
-                filter=filter,
-                limit=limit,
-                batch_size=_BATCH_ROWS,
-                fragment_readahead=_FILES_AHEAD,
-                scan_in_order=in_order,
-            )
-            yield from scanner.to_batches()
+        handle = part.open(location)
+        yield from scanned(
+            location,
+            handle,
+            mapping_of(part.shape, handle, schema),
+            columns,
+            where,
+            limit=limit,
+            batch_size=_BATCH_ROWS,
+            fragment_readahead=_FILES_AHEAD,
+            scan_in_order=in_order,
+        )
 
 
-def count(location: Location, members: Sequence[Member], where: Predicate | None) -> int:
+def count(
+    location: Location, schema: TableSchema, members: Sequence[Member], where: Predicate | None
+) -> int:
     """How many rows of small leaves satisfy a predicate."""
     total = 0
     for part in _parts(location, members):
         if part.manifest is None:
-            total += sum(Leaf(location, m.folder).count(m.version, where) for m in part.members)
+            leaves = [(Leaf(location, m.folder, schema), m.version) for m in part.members]
+            total += sum(leaf.count(version, where) for leaf, version in leaves)
             continue
-        with evaluating(location, where) as filter:
-            total += int(part.open(location).count_rows(filter))
+        handle = part.open(location)
+        with evaluating(location, mapping_of(part.shape, handle, schema), where) as filter:
+            total += int(handle.count_rows(filter))
     return total
 
 
@@ -152,20 +166,20 @@ def _parts(location: Location, members: Sequence[Member]) -> tuple[_Part, ...]:
 
 def _made(location: Location, members: Sequence[Member], key: str) -> Iterator[_Part]:
     run: list[tuple[Member, list[FragmentMetadata]]] = []
-    schema = None
+    shape = None
     for number, member in enumerate(members):
-        handle = Leaf(location, member.folder).open(member.version)
+        handle = open_leaf(location, member.folder, member.version)
         fragments = _plain_fragments(handle)
-        if run and (fragments is None or handle.lance_schema != schema):
-            yield _bundled(location, run, schema, f"{key}-{number}")
+        if run and (fragments is None or handle.lance_schema != shape):
+            yield _bundled(location, run, shape, f"{key}-{number}")
             run = []
         if fragments is None:
             yield _Part((member,))
             continue
         run.append((member, fragments))
-        schema = handle.lance_schema
+        shape = handle.lance_schema
     if run:
-        yield _bundled(location, run, schema, f"{key}-{len(members)}")
+        yield _bundled(location, run, shape, f"{key}-{len(members)}")
 
 
 def _plain_fragments(handle: Any) -> list[FragmentMetadata] | None:
@@ -193,7 +207,7 @@ def _is_kept_outside(column: pa.Field) -> bool:
 def _bundled(
     location: Location,
     run: Sequence[tuple[Member, list[FragmentMetadata]]],
-    schema: Any,
+    shape: Any,
     name: str,
 ) -> _Part:
     """One dataset of some leaves, each of which is a base that files are found under."""
@@ -201,31 +215,34 @@ def _bundled(
     alone = _Part(members)
     if len(run) < 2:
         return alone
-    bases, fragments = [], []
+    bases, fragments, known = [], [], frozenset(ids_of(shape))
     for number, (member, found) in enumerate(run, 1):
-        root = Leaf(location, member.folder).uri
+        root = location.child(member.folder)
         bases.append(DatasetBasePath(root, is_dataset_root=True, id=number))
-        fragments += [_moved(fragment, number) for fragment in found]
+        fragments += [_moved(fragment, number, known) for fragment in found]
     uri = f"memory://phalanx/{name}"
     try:
         made = lance.LanceDataset.commit(
             uri,
-            LanceOperation.Overwrite(schema, fragments, bases),
+            LanceOperation.Overwrite(shape, fragments, bases),
             storage_options=location.options,
         )
-        return _Part(members, uri, made._ds.serialized_manifest())
+        return _Part(members, uri, made._ds.serialized_manifest(), shape)
     except (OSError, ValueError) as error:
         # Files of different format versions, for example.
         log.debug("%d leaves of %s are read one by one: %s", len(run), location.uri, error)
         return alone
 
 
-def _moved(fragment: FragmentMetadata, base: int) -> FragmentMetadata:
-    """A fragment whose file is found under a base."""
+def _moved(fragment: FragmentMetadata, base: int, known: frozenset[int]) -> FragmentMetadata:
+    """A fragment whose file is found under a base.
+
+    A file may hold columns that were dropped. Their ids go: others get these numbers now.
+    """
     file = fragment.files[0]
     there = DataFile(
         str(file.path),
-        file.fields,
+        [id if id in known else _GONE for id in file.fields],
         file.column_indices,
         file.file_major_version,
         file.file_minor_version,

@@ -9,14 +9,46 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from lance.schema import LanceSchema
+
+from phalanx.errors import InvalidInput
+from phalanx.model.schema import TableSchema
 
 #: The members of Lance's `Field` message: its id, and its parent's (-1 for none).
 _ID, _PARENT = 3, 4
 _NONE = 2**64 - 1
 _Message = list[tuple[int, int, Any]]
+
+
+@lru_cache(maxsize=64)
+def lance_schema(schema: TableSchema) -> LanceSchema:
+    """The schema of a new leaf, with the table's field ids."""
+    plain = LanceSchema.from_pyarrow(schema.stored)
+    given, wanted = ids_of(plain), schema.field_ids
+    if given == wanted:
+        return plain
+    if len(given) == len(wanted):
+        made = with_ids(plain, dict(zip(given, wanted, strict=True)))
+        if ids_of(made) == wanted:
+            return made
+    raise InvalidInput(
+        f"a leaf cannot be made: Lance numbers the fields of this schema {given}, "
+        f"the table {wanted}"
+    )
+
+
+def ids_of(schema: LanceSchema) -> list[int]:
+    """Every field's id, depth first."""
+
+    def walk(field: Any) -> Iterator[int]:
+        yield field.id()
+        for child in field.children():
+            yield from walk(child)
+
+    return [id for field in schema.fields() for id in walk(field)]
 
 
 def with_ids(schema: LanceSchema, ids: Mapping[int, int]) -> LanceSchema:

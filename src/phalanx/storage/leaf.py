@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import lance
@@ -19,15 +18,13 @@ import lance.commit
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
-from lance.schema import LanceSchema
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
-from phalanx.model.domains import FloatDomain, Literal, domain_of
-from phalanx.model.predicates import Column, Dialect, Predicate, Restrict, to_sql
-from phalanx.model.schema import TableSchema
-from phalanx.model.spelling import arrow_literal, quote
-from phalanx.storage.fieldids import with_ids
+from phalanx.model.predicates import Predicate, to_sql
+from phalanx.model.schema import TableSchema, default_of, ids_in
+from phalanx.storage.fieldids import lance_schema
 from phalanx.storage.location import Location, leaf_session
+from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
 
 log = logging.getLogger("phalanx")
 
@@ -113,7 +110,7 @@ class LeafDelta:
         """The Lance operation that makes this change."""
         fragments = [fragment for part in self.added for fragment in part.fragments]
         if self.replaced:
-            return LanceOperation.Overwrite(_lance_schema(schema), fragments)
+            return LanceOperation.Overwrite(lance_schema(schema), fragments)
         if not self.touched:
             return LanceOperation.Append(fragments)
         updated, removed = list(self.updated.values()), sorted(self.removed)
@@ -129,31 +126,30 @@ _FRAGMENT_BITS = 32
 
 
 class Leaf:
-    """A leaf's folder, and what can be done there."""
+    """A leaf's folder, and what can be done there.
 
-    def __init__(self, location: Location, folder: str) -> None:
-        self.location, self.folder = location, folder
+    Rows go in and come out with the table's schema, whatever the leaf's own is.
+    """
+
+    def __init__(self, location: Location, folder: str, schema: TableSchema) -> None:
+        self.location, self.folder, self.schema = location, folder, schema
         self.uri = location.child(folder)
+        #: Whether a commit through this object has written rows anew that were there.
+        self.wrote_anew = False
 
     def open(self, version: int | None) -> Any:
         """The Lance dataset at a version (detached ones too), or the newest on main."""
-        try:
-            return self.location.open(self.uri, version, leaf_session())
-        except (ValueError, OSError) as error:
-            raise CorruptTable(
-                f"the leaf {self.uri} has no version {version}: if the table was dropped and made "
-                f"again, open it anew; if not, run check() ({self.location.reason(error)})"
-            ) from None
+        return open_leaf(self.location, self.folder, version)
 
-    def create(self, schema: TableSchema) -> Any:
+    def create(self) -> Any:
         """The empty leaf: made now, or by somebody else just before."""
-        return self._numbered(self._create(schema), schema)
+        return self._numbered(self._create())
 
-    def _create(self, schema: TableSchema) -> Any:
+    def _create(self) -> Any:
         try:
             return lance.LanceDataset.commit(
                 self.uri,
-                LanceOperation.Overwrite(_lance_schema(schema), []),
+                LanceOperation.Overwrite(lance_schema(self.schema), []),
                 max_retries=0,
                 storage_options=self.location.options,
             )
@@ -165,65 +161,119 @@ class Leaf:
             reason = self.location.reason(error)
             raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
 
-    def _numbered(self, handle: Any, schema: TableSchema) -> Any:
-        """The leaf with the table's field ids: the first version of a dataset counts from 0."""
-        if _ids(handle.lance_schema) == schema.field_ids:
+    def _numbered(self, handle: Any) -> Any:
+        """The leaf with the table's fields and their ids: what files are written for.
+
+        The first version of a dataset counts fields from 0, and later ones may be of an earlier
+        schema. What is made here has no rows, and nobody refers to it.
+        """
+        if self._is_current(handle):
             return handle
+        return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.schema), []))
+
+    def _is_current(self, handle: Any) -> bool:
+        """Whether a version has the table's schema for its own."""
+        return bool(handle.lance_schema == lance_schema(self.schema))
+
+    def _mapping(self, handle: Any) -> LeafMapping:
+        return mapping_of(handle.lance_schema, handle, self.schema)
+
+    def _commit(self, handle: Any, operation: LanceOperation.BaseOperation) -> Any:
         return lance.LanceDataset.commit(
             handle,
-            LanceOperation.Overwrite(_lance_schema(schema), []),
+            operation,
             read_version=handle.version,
             detached=True,
             storage_options=self.location.options,
         )
 
+    def writable(self, version: int | None) -> Any:
+        """What files that are to be added to a version are written for."""
+        return self._numbered(self.open(version))
+
     def write(self, table: pa.Table, handle: Any) -> Written:
         """Write rows as new files of the leaf."""
+        return self._written(_aligned(_unsliced(table)), table.schema, handle)
+
+    def _written(self, rows: Any, schema: pa.Schema, handle: Any) -> Written:
         fragments = write_fragments(
-            _aligned(_unsliced(table)),
-            handle,
-            schema=table.schema,
-            storage_options=self.location.options,
+            rows, handle, schema=schema, storage_options=self.location.options
         )
         return Written(tuple(fragments))
 
-    def commit(self, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
+    def commit(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on top of a version; detached, so nobody sees it. Its version.
 
-        `base` is None for a leaf that has no rows: new, or out of the table and back again.
+        `base` is None for a leaf that has no rows: new, or out of the table and back again. Where
+        files are added to a version of an earlier schema, it gets the table's first.
         """
+        self._check_files(delta)
         if base is None:
             handle = None
             if delta.added:  # where rows were written, a leaf has been made
                 with contextlib.suppress(CorruptTable):
-                    handle = self._numbered(self.open(EMPTY_VERSION), schema)
+                    handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
-                handle = self.create(schema)
+                handle = self.create()
             if handle.version != EMPTY_VERSION:
                 delta = replace(delta, replaced=True)
         else:
             handle = self.open(base)
-        committed = lance.LanceDataset.commit(
-            handle,
-            delta.operation(schema),
-            read_version=handle.version,
-            detached=True,
-            storage_options=self.location.options,
-        )
-        return int(committed.version)
+            if delta.added and not delta.replaced and not self._is_current(handle):
+                handle, delta = self._brought_up(handle, delta)
+        return int(self._commit(handle, delta.operation(self.schema)).version)
 
-    def commit_on_main(self, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
+    def _check_files(self, delta: LeafDelta) -> None:
+        """Refuse files that would be read as something else than what was written."""
+        known = set(self.schema.field_ids)
+        needed = [
+            (column.name, ids_in(column))
+            for column in self.schema.tagged
+            if not column.nullable or default_of(column) is not None
+        ]
+        for file in (f for part in delta.added for frag in part.fragments for f in frag.files):
+            have = set(file.fields)
+            lost = next((name for name, ids in needed if not have & ids), None)
+            if not have <= known or lost is not None:
+                what = "other columns" if lost is None else f"none for {lost!r}"
+                raise ConflictError(
+                    f"the file {file.path} was written for another schema than the table "
+                    f"{self.location.uri} has (it has {what}): nothing was changed, try again"
+                )
+
+    def _brought_up(self, handle: Any, delta: LeafDelta) -> tuple[Any, LeafDelta]:
+        """A version with the table's schema, and what is left to be changed there.
+
+        Where files hold all that is needed, only the version's description changes. Where values
+        must be, because a type was widened or a column has a default, rows are written anew.
+        """
+        mapping = self._mapping(handle)
+        if mapping.needs_no_files:
+            described = LanceOperation.Project(lance_schema(self.schema))
+            return self._commit(handle, described), delta
+        if delta.touched:
+            gone = LanceOperation.Delete(list(delta.updated.values()), sorted(delta.removed), "")
+            handle = self._commit(handle, gone)
+        names, stored = self.schema.tagged.names, self.schema.stored
+        rows = _stored(scanned(self.location, handle, mapping, names, None), stored)
+        reader = pa.RecordBatchReader.from_batches(stored, rows)
+        self.wrote_anew = True
+        anew = self._written(reader, stored, self._numbered(handle))
+        return handle, LeafDelta(added=(anew, *delta.added), replaced=True)
+
+    def commit_on_main(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on the main branch, for all to see. Its version.
 
         Raises ConflictError where somebody has changed the same rows since `base`.
         """
+        self._check_files(delta)
         if base is None:
-            self.create(schema)
+            self.create()
             base = self.newest()
         try:
             committed = lance.LanceDataset.commit(
                 self.open(base),
-                delta.operation(schema),
+                delta.operation(self.schema),
                 read_version=base,
                 storage_options=self.location.options,
             )
@@ -253,11 +303,12 @@ class Leaf:
 
         Only deletion files are written. Nothing refers to them until the change is committed.
         """
-        filter = to_lance(where)
+        handle = self.open(version)
+        filter = self._mapping(handle).filter(where)
         updated: dict[int, FragmentMetadata] = {}
         removed = set()
         count = 0
-        for fragment in self.open(version).get_fragments():
+        for fragment in handle.get_fragments():
             before = fragment.num_deletions
             after = fragment.delete(filter)
             if after is None:
@@ -290,8 +341,12 @@ class Leaf:
 
     def delete_keys(self, version: int | None, keys: pa.Table) -> tuple[LeafDelta, int]:
         """Mark the rows of a version that have one of these keys as deleted."""
-        handle = self.open(version)
-        merge = handle.merge_insert(keys.schema.names).when_matched_delete()
+        handle, names = self.open(version), keys.schema.names
+        if not self._mapping(handle).reading(names).is_same:
+            mine = pa.Table.from_batches(self.scan(version, names, None, row_ids=True))
+            found = mine.join(keys, names, join_type="inner").column(ROW_ID)
+            return self.delete_rows(handle.version, found.to_numpy())
+        merge = handle.merge_insert(names).when_matched_delete()
         transaction, counts = merge.execute_uncommitted(keys)
         made = transaction.operation
         updated = {fragment.id: fragment for fragment in made.updated_fragments}
@@ -315,22 +370,6 @@ class Leaf:
             log.debug("the leaf %s was not anchored: %s", self.uri, error)
             return False
         return True
-
-    def fragments(self, version: int | None) -> list[FragmentSize]:
-        """The fragments of a version, in the order of their ids."""
-        found = []
-        for fragment in self.open(version).get_fragments():
-            files, deletions = fragment.metadata.files, fragment.num_deletions
-            found.append(
-                FragmentSize(
-                    fragment.fragment_id,
-                    fragment.physical_rows - deletions,
-                    sum(file.file_size_bytes or 0 for file in files),
-                    deletions,
-                    frozenset(file.path for file in files),
-                )
-            )
-        return sorted(found, key=lambda fragment: fragment.id)
 
     def size(self, version: int | None) -> tuple[int, int]:
         """Bytes of data files and number of fragments of a version."""
@@ -375,17 +414,19 @@ class Leaf:
         evaluate the predicate.
         """
         handle = self.open(version)
-        with evaluating(self.location, where) as filter:
-            scanner = handle.scanner(
-                columns=list(columns),
-                filter=filter,
-                limit=limit,
-                batch_size_bytes=BATCH_BYTES,
-                scan_in_order=in_order,
-                fragments=_chosen(handle, fragments),
-                with_row_id=row_ids,
-            )
-            yield from scanner.to_table().to_batches() if whole else scanner.to_batches()
+        yield from scanned(
+            self.location,
+            handle,
+            self._mapping(handle),
+            columns,
+            where,
+            whole=whole,
+            row_ids=row_ids,
+            limit=limit,
+            batch_size_bytes=BATCH_BYTES,
+            scan_in_order=in_order,
+            fragments=_chosen(handle, fragments),
+        )
 
     def count(
         self,
@@ -395,19 +436,71 @@ class Leaf:
     ) -> int:
         """How many rows of a version, or of some of its fragments, satisfy a predicate."""
         handle = self.open(version)
-        with evaluating(self.location, where) as filter:
+        with evaluating(self.location, self._mapping(handle), where) as filter:
             chosen = _chosen(handle, fragments)
             if chosen is None:
                 return int(handle.count_rows(filter))
             return sum(int(fragment.count_rows(filter)) for fragment in chosen)
 
 
-@contextlib.contextmanager
-def evaluating(location: Location, where: Predicate | None) -> Iterator[str | None]:
-    """The filter of a predicate; Lance's objections to it become InvalidInput."""
-    filter = None if where is None else to_lance(where)
+def fragments_of(location: Location, folder: str, version: int | None) -> list[FragmentSize]:
+    """The fragments of a version of a leaf, in the order of their ids."""
+    found = []
+    for fragment in open_leaf(location, folder, version).get_fragments():
+        files, deletions = fragment.metadata.files, fragment.num_deletions
+        found.append(
+            FragmentSize(
+                fragment.fragment_id,
+                fragment.physical_rows - deletions,
+                sum(file.file_size_bytes or 0 for file in files),
+                deletions,
+                frozenset(file.path for file in files),
+            )
+        )
+    return sorted(found, key=lambda fragment: fragment.id)
+
+
+def open_leaf(location: Location, folder: str, version: int | None) -> Any:
+    """The Lance dataset of a leaf at a version. Raises CorruptTable where there is none."""
+    uri = location.child(folder)
     try:
-        yield filter
+        return location.open(uri, version, leaf_session())
+    except (ValueError, OSError) as error:
+        raise CorruptTable(
+            f"the leaf {uri} has no version {version}: if the table was dropped and made again, "
+            f"open it anew; if not, run check() ({location.reason(error)})"
+        ) from None
+
+
+def scanned(
+    location: Location,
+    handle: Any,
+    mapping: LeafMapping,
+    columns: Sequence[str],
+    where: Predicate | None,
+    whole: bool = False,
+    row_ids: bool = False,
+    **options: Any,
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a Lance dataset as rows of the table."""
+    reading = mapping.reading(columns)
+    # Where no column is read, the ids of rows tell how many there are.
+    counted = row_ids or bool(columns and not reading.columns)
+    with evaluating(location, mapping, where) as filter:
+        scanner = handle.scanner(
+            columns=reading.columns, filter=filter, with_row_id=counted, **options
+        )
+        for batch in scanner.to_table().to_batches() if whole else scanner.to_batches():
+            yield reading.batch(batch, row_ids)
+
+
+@contextlib.contextmanager
+def evaluating(
+    location: Location, mapping: LeafMapping, where: Predicate | None
+) -> Iterator[str | None]:
+    """The filter of a predicate; Lance's objections to it become InvalidInput."""
+    try:
+        yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
         text = location.reason(error)
         if where is None or not text.startswith(("Invalid user input", "Query Execution")):
@@ -425,7 +518,7 @@ def check_storable(schema: TableSchema) -> None:
     for column in schema.arrow:
         _check_field(column, column.name)
     try:
-        _lance_schema(schema)
+        lance_schema(schema)
     except (ValueError, OSError) as error:
         reason = str(error).split(", /")[0].split("LanceError(Schema): ")[-1]
         raise InvalidInput(f"Lance cannot store this schema: {reason}") from None
@@ -454,6 +547,13 @@ def _has_fixed_width(type: pa.DataType) -> bool:
         return _has_fixed_width(type.value_type)
     t = pa.types
     return bool(t.is_primitive(type) or t.is_decimal(type) or t.is_fixed_size_binary(type))
+
+
+def _stored(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows that have been read, as they are written."""
+    for batch in batches:
+        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
+        yield from _aligned(_unsliced(table)).to_batches()
 
 
 def _unsliced(table: pa.Table) -> pa.Table:
@@ -500,84 +600,3 @@ def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
 def _paths(handle: Any) -> frozenset[str]:
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     return frozenset(file.path for fragment in fragments for file in fragment.files)
-
-
-@lru_cache(maxsize=64)
-def _lance_schema(schema: TableSchema) -> LanceSchema:
-    """The schema of a new leaf, with the table's field ids."""
-    plain = LanceSchema.from_pyarrow(schema.arrow)
-    given, wanted = _ids(plain), schema.field_ids
-    if given == wanted:
-        return plain
-    if len(given) == len(wanted):
-        made = with_ids(plain, dict(zip(given, wanted, strict=True)))
-        if _ids(made) == wanted:
-            return made
-    raise InvalidInput(
-        f"a leaf cannot be made: Lance numbers the fields of this schema {given}, "
-        f"the table {wanted}"
-    )
-
-
-def _ids(schema: LanceSchema) -> list[int]:
-    def walk(field: Any) -> Iterator[int]:
-        yield field.id()
-        for child in field.children():
-            yield from walk(child)
-
-    return [id for field in schema.fields() for id in walk(field)]
-
-
-class _Lance(Dialect):
-    """Lance's SQL: names in backticks, every constant with its exact type.
-
-    Lance puts a NaN whose sign bit is set below all numbers, and we put every NaN above them.
-    """
-
-    def _restrict(self, node: Restrict, nested: bool) -> str:
-        domain, values = domain_of(node.type), node.values
-        if not isinstance(domain, FloatDomain) or values.has_all_values or not values.intervals:
-            return super()._restrict(node, nested)
-        term = self.term(node.term)
-        text = super()._restrict(replace(node, values=values.with_null(False)), nested=True)
-        if not (values & domain.point(domain.highest)).is_empty:
-            text = f"{text} OR isnan({term})"
-        elif values.intervals[0][0] is None:
-            text = f"{text} AND NOT isnan({term})"
-        if values.null:
-            text = f"{text} OR {term} IS NULL"
-        return f"({text})" if nested else text
-
-    def name(self, column: Column) -> str:
-        return ".".join("`" + part.replace("`", "``") + "`" for part in column.path)
-
-    def constant(self, key: Any, type: pa.DataType) -> str:
-        return arrow_literal(key, type)
-
-    def literal(self, literal: Literal) -> str:
-        match literal.kind:
-            case "interval":
-                return f"arrow_cast({quote(literal.value)}, 'Interval(MonthDayNano)')"
-            case "date":
-                return arrow_literal(literal.value, pa.date32())
-            case "timestamp":
-                zone, count = "UTC" if literal.zoned else None, literal.value
-                if -(2**63) <= count < 2**63:
-                    return arrow_literal(count, pa.timestamp("ns", zone))
-                return arrow_literal(count // 1_000, pa.timestamp("us", zone))
-        return super().literal(literal)
-
-    def _call(self, function: str, args: list[str]) -> str:
-        text = super()._call(function, args)
-        # Unquoted, SQL has a syntax of its own for some functions, which Lance does not know.
-        if text.startswith(f"{function}("):
-            return f"`{function}`" + text.removeprefix(function)
-        return text
-
-
-_LANCE = _Lance()
-
-
-def to_lance(predicate: Predicate) -> str:
-    """A predicate as a filter that Lance evaluates to the same rows."""
-    return _LANCE.predicate(predicate)

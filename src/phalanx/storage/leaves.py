@@ -82,11 +82,16 @@ class Leaves:
     @staticmethod
     def of_rows(found: pa.Table, manifest: ManifestVersion, head: Head) -> Leaves:
         """The leaves of rows that have been read. Raises CorruptTable where a column is lost."""
-        for name in partition_columns(head.specs):
+        for name, field in partition_columns(head.specs).items():
             if name not in found.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
                 )
+            if found.schema.field(name).type != field.result_type:
+                # Widened by somebody who did not live to tell the table so.
+                index = found.schema.names.index(name)
+                column = found.column(name).cast(field.result_type)
+                found = found.set_column(index, name, column)
         return Leaves._sorted(_completed(found, manifest), head.specs)
 
     @staticmethod
@@ -112,6 +117,21 @@ class Leaves:
         plain = [schema.field(name) for name in _PLANNING]
         plain += [pa.field(f.column_name, f.result_type) for f in fields]
         return Leaves._sorted(pa.schema(plain).empty_table(), specs)
+
+    def under(self, specs: Iterable[PartitionSpec]) -> Leaves:
+        """The same leaves, of a table that has got more specs or fields of wider types."""
+        specs, table = tuple(specs), self.table
+        for name, field in partition_columns(specs).items():
+            if name not in table.schema.names:
+                none = pa.nulls(len(self), pa.int32())
+                values = pa.array([], field.result_type)
+                table = table.append_column(name, pa.DictionaryArray.from_arrays(none, values))
+            elif table.schema.field(name).type.value_type != field.result_type:
+                column = _one(table.column(name))
+                values = column.dictionary.cast(field.result_type)
+                wider = pa.DictionaryArray.from_arrays(column.indices, values)
+                table = table.set_column(table.schema.names.index(name), name, wider)
+        return Leaves(table, specs)
 
     def none(self) -> Leaves:
         """The same table without leaves."""

@@ -23,6 +23,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import lance
@@ -33,6 +34,7 @@ from lance.fragment import write_fragments
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
 from phalanx.model.domains import domain_of
+from phalanx.model.schema import TableSchema
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
@@ -223,17 +225,26 @@ def exists(location: Location) -> bool:
 
 def to_publish(head: Head) -> dict[str, str]:
     """What the table's metadata says for other clients."""
-    return {
-        GUARD_KEY: GUARD_VALUE,
-        TABLE_ID_KEY: head.table_id,
-        "schema": json.dumps(head.schema.to_json(), separators=(",", ":")),
-        **{f"{SPEC_KEY}{spec.id}": spec.dumps() for spec in head.specs},
-    }
+    copies = {"schema": _schema_text(head.schema), **_spec_texts(head.specs)}
+    return {GUARD_KEY: GUARD_VALUE, TABLE_ID_KEY: head.table_id, **copies}
+
+
+@lru_cache(maxsize=64)
+def _schema_text(schema: TableSchema) -> str:
+    return json.dumps(schema.to_json(), separators=(",", ":"))
+
+
+@lru_cache(maxsize=64)
+def _spec_texts(specs: tuple[PartitionSpec, ...]) -> dict[str, str]:
+    return {f"{SPEC_KEY}{spec.id}": spec.dumps() for spec in specs}
 
 
 def publish(dataset: Any, head: Head) -> None:
     """Write the copy of schema and specs that other clients read from the table's metadata."""
-    wanted = to_publish(head)
+    _publish(dataset, to_publish(head))
+
+
+def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
     have = dataset.metadata
     changed: dict[str, str | None] = {
         key: value for key, value in wanted.items() if have.get(key) != value
@@ -344,17 +355,30 @@ class ManifestVersion:
             self.location.open(self.location.manifest).add_columns(column)
         return ManifestVersion(self.location)
 
-    def add_partition_columns(self, specs: Iterable[PartitionSpec]) -> ManifestVersion:
-        """The newest version of the manifest, with a column for every field of some specs."""
+    def prepare_for(self, specs: Iterable[PartitionSpec]) -> ManifestVersion:
+        """The newest version of the manifest, with a column for every field of some specs.
+
+        The specs themselves are told to other clients. A column without any value that has another
+        type is what somebody left behind who did not live to use it.
+        """
+        specs = tuple(specs)
         fields = partition_columns(specs).values()
-        newest = ManifestVersion(self.location)
-        have = newest.dataset.schema.names
-        missing = [pa.field(f.column_name, f.result_type) for f in fields]
-        missing = [field for field in missing if field.name not in have]
+        wanted = {f.column_name: pa.field(f.column_name, f.result_type) for f in fields}
+        dataset = ManifestVersion(self.location).dataset
+        have = {field.name: field.type for field in dataset.schema}
+        missing = [name for name in wanted if name not in have]
+        for name in wanted.keys() & have.keys():
+            if have[name] == wanted[name].type:
+                continue
+            if dataset.count_rows(f"`{name}` IS NOT NULL"):
+                dataset.alter_columns({"path": name, "data_type": wanted[name].type})
+            else:
+                dataset.drop_columns([name])
+                missing.append(name)
         if missing:
-            self.location.open(self.location.manifest).add_columns(missing)
-            newest = ManifestVersion(self.location)
-        return newest
+            dataset.add_columns([wanted[name] for name in missing])
+        _publish(ManifestVersion(self.location).dataset, _spec_texts(specs))
+        return ManifestVersion(self.location)
 
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
@@ -380,6 +404,10 @@ class ManifestVersion:
                 f"the manifest of {self.location.uri} has lost the columns {', '.join(missing)}"
             )
         ordered = rows.select([name for name in target.schema.names if name in rows.schema.names])
+        types = [target.schema.field(name).type for name in ordered.schema.names]
+        if ordered.schema.types != types:
+            # A column that somebody has widened who did not live to tell the table so.
+            ordered = ordered.cast(pa.schema(zip(ordered.schema.names, types, strict=True)))
         merge = target.merge_insert("object_id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         # Through the index a few rows are merged fast; many exhaust the memory it may use.

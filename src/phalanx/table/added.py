@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.errors import CorruptTable, TableNotFound
 from phalanx.model.spelling import quote
-from phalanx.storage.leaf import FragmentSize, Leaf
+from phalanx.storage.leaf import FragmentSize, fragments_of
 from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
@@ -55,7 +55,7 @@ class Portion:
         """All rows of a leaf. It is opened only where the manifest does not know its size."""
         sizes = row.fragment_count, row.row_count, row.byte_count
         if None in sizes:
-            return Portion.of(row, Leaf(location, row.location).fragments(row.read_version))
+            return Portion.of(row, fragments_of(location, row.location, row.read_version))
         files, rows, bytes = (size or 0 for size in sizes)
         return Portion(row, files, rows, bytes)
 
@@ -63,7 +63,7 @@ class Portion:
         """The same with its fragments. Raises CorruptTable where the manifest has miscounted."""
         if self.fragments is not None:
             return self
-        found = Leaf(location, self.row.location).fragments(self.row.read_version)
+        found = fragments_of(location, self.row.location, self.row.read_version)
         if len(found) != self.files:
             raise CorruptTable(
                 f"the leaf {self.row.location} of {location.uri} has {len(found)} fragments, and "
@@ -258,13 +258,13 @@ def _new_fragments(
     location: Location, before: LeafRow | None, after: LeafRow
 ) -> list[FragmentSize] | None:
     """The fragments that have come to a leaf; None where others have changed."""
-    leaf = Leaf(location, after.location)
-    found = leaf.fragments(after.read_version)
+    found = fragments_of(location, after.location, after.read_version)
     if before is None:
         return found
     if before.read_version is None or before.location != after.location:
         return None
-    known = {fragment.id: fragment for fragment in leaf.fragments(before.read_version)}
+    older = fragments_of(location, before.location, before.read_version)
+    known = {fragment.id: fragment for fragment in older}
     stayed = [fragment for fragment in found if fragment.id in known]
     if len(stayed) < len(known):
         return None

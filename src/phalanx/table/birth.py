@@ -16,7 +16,6 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import NAMESPACE
 from phalanx.table.operations import Append, check_properties
 from phalanx.table.write import WrittenLeaf
 from phalanx.transaction.commit import Transaction, first_rows
@@ -53,7 +52,7 @@ def create(
     rows = first_rows(head)
     if written and head.transactions == "strong":
         view = View(Snapshot.unborn(location, head), Commits(), pool)
-        Append(head.spec, written).run(view)
+        Append(head, written).run(view)
         view.rows(rows, head.sequence)
         counts = view.counts
         rows.add_transaction(
@@ -70,7 +69,7 @@ def create(
     made = Snapshot.latest(location)
     if written and head.transactions == "weak":
         transaction = Transaction(made, pool)
-        transaction.run(Append(head.spec, written))
+        transaction.run(Append(head, written))
         return transaction.commit()
     return made
 
@@ -117,12 +116,9 @@ class Replace:
             )
         for index in range(len(current.leaves)):
             view.remove(current.leaves.row(index))
-        view.head_changes |= {
-            name: getattr(self.head, name)
-            for name in ("schema", "specs", "spec_id", "max_field_id", "properties")
-        }
-        described = {"partition_spec": spec.dumps()}
-        view.other_rows.append((spec.namespace, NAMESPACE, described, None))
+        changed = ("schema", "max_field_id", "properties")
+        view.change_head(**{name: getattr(self.head, name) for name in changed})
+        view.add_spec(spec)
         for leaf in self.written:
             view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
 

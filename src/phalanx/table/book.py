@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
-from phalanx.model.domains import FloatDomain, Literal, domain_of
+from phalanx.errors import CorruptTable, PhalanxError, UnsupportedTable
+from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.specs import COLUMN_PREFIX, PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage import mending
@@ -242,22 +242,3 @@ def agree(key: Any, text: str | None, type: pa.DataType) -> bool:
             .equals(pa.scalar(domain.value(key), pa.float64()).cast(narrow, safe=False))
         )
     return False
-
-
-def read_value(text: str, type: pa.DataType) -> Any:
-    """The key that `value_text` has made this text of. Raises InvalidInput where there is none."""
-    key: Any = None
-    if pa.types.is_boolean(type):
-        key = {"true": 1, "false": 0}.get(text)
-    elif pa.types.is_binary(type) or pa.types.is_large_binary(type) or _is_fixed(type):
-        with contextlib.suppress(ValueError):
-            key = bytes.fromhex(text)
-    else:
-        key = domain_of(type).locate(Literal("string", text))[0]
-    if key is None or value_text(key, type) != text:
-        raise InvalidInput(f"{text!r} is no value of type {type}")
-    return key
-
-
-def _is_fixed(type: pa.DataType) -> bool:
-    return bool(pa.types.is_fixed_size_binary(type))

@@ -12,9 +12,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model.evolution import Path
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
+from phalanx.model.specs import CustomField
 from phalanx.table import incoming
+from phalanx.table.evolve import (
+    AddColumn,
+    AddMissing,
+    ChangeType,
+    DropColumn,
+    EvolvePartitioning,
+    MakeNullable,
+    MoveColumn,
+    RenameColumn,
+    ReorderColumns,
+    SchemaChange,
+)
 from phalanx.table.operations import (
     Append,
     ChangeRows,
@@ -148,11 +162,15 @@ class TableTransaction:
 
     # Changing
 
-    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES) -> None:
-        """Add rows."""
+    def append(
+        self, data: Any, *, merge_schema: bool = False, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """Add rows; with `merge_schema` also the columns that they have and the table has not."""
         self._check_open()
         if self.repeated:
             return
+        if merge_schema:
+            data = self._with_columns(data, "append")
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
@@ -161,15 +179,15 @@ class TableTransaction:
 
         `mode` is "append", or says what they replace: "table", "partitions" or "where".
         """
-        spec = self._current().head.spec
+        head = self._current().head
         if self.repeated:
             return
         if where is not None:
-            self._transaction.run(Delete(where, self._transaction.isolation))
+            self._transaction.run(Delete(head.schema, where, self._transaction.isolation))
         if mode in ("table", "partitions"):
-            self._transaction.run(Overwrite(spec, written, only_partitions=mode == "partitions"))
+            self._transaction.run(Overwrite(head, written, only_partitions=mode == "partitions"))
         else:
-            self._transaction.run(Append(spec, written))
+            self._transaction.run(Append(head, written))
 
     def overwrite(
         self,
@@ -177,19 +195,22 @@ class TableTransaction:
         mode: str = "table",
         *,
         where: str | None = None,
+        merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         """Replace all rows, those of the partitions in `data`, or those that match `where`."""
-        snapshot = self._current()
+        self._check_open()
         if mode not in ("table", "partitions"):
             raise InvalidInput(f"mode is 'table' or 'partitions', not {mode!r}")
         if self.repeated:
             return
+        if merge_schema:
+            data = self._with_columns(data, "overwrite")
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
         if where is None:
             self.add(self._write(chunks, buffer_bytes), mode, None)
             return
-        predicate = predicate_of(where, snapshot)
+        predicate = predicate_of(where, self._current())
         self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
     def delete(self, where: str) -> int:
@@ -207,7 +228,7 @@ class TableTransaction:
     def _delete_where(self, predicate: Predicate) -> Callable[[], int]:
         if self.repeated:
             return lambda: 0
-        operation = Delete(predicate, self._transaction.isolation)
+        operation = Delete(self._transaction.view.schema, predicate, self._transaction.isolation)
         self._transaction.run(operation)
         return lambda: operation.deleted
 
@@ -223,6 +244,7 @@ class TableTransaction:
     def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
+            snapshot.head.schema,
             predicate_of(where, snapshot),
             self._transaction.isolation,
             assignments_of(values, snapshot),
@@ -239,19 +261,28 @@ class TableTransaction:
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
+        merge_schema: bool = False,
     ) -> MergeCounts:
         """Match rows by key; returns how many were inserted, updated and deleted."""
-        return self._told(self._merge(data, on, when_matched, when_not_matched))
+        return self._told(self._merge(data, on, when_matched, when_not_matched, merge_schema))
 
     def _merge(
-        self, data: Any, on: Sequence[str], when_matched: str, when_not_matched: str
+        self,
+        data: Any,
+        on: Sequence[str],
+        when_matched: str,
+        when_not_matched: str,
+        merge_schema: bool = False,
     ) -> Callable[[], MergeCounts]:
+        self._check_open()
+        if merge_schema and not self.repeated:
+            data = self._with_columns(data, "merge")
         snapshot = self._current()
         source = _whole(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
-        operation = Merge(source, list(on), when_matched, when_not_matched)
+        operation = Merge(snapshot.head.schema, source, list(on), when_matched, when_not_matched)
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
@@ -285,6 +316,61 @@ class TableTransaction:
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
 
+    def evolve_partitioning(self, partition_by: Sequence[str | CustomField]) -> None:
+        """Cut rows that come from now on by other fields; those that are there stay as they are."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(EvolvePartitioning(partition_by))
+
+    def add_column(
+        self,
+        name: Path,
+        type: pa.DataType | str,
+        default: Any = None,
+        *,
+        nullable: bool = True,
+        first: bool = False,
+        after: str | None = None,
+    ) -> None:
+        """Add a column, or a field of a struct, to the schema."""
+        self._change_schema(AddColumn(name, type, default, nullable, first, after))
+
+    def drop_column(self, path: Path) -> None:
+        """Take a column, or a field of a struct, out of the schema."""
+        self._change_schema(DropColumn(path))
+
+    def rename_column(self, path: Path, name: str) -> None:
+        """Give a column another name."""
+        self._change_schema(RenameColumn(path, name))
+
+    def change_type(self, path: Path, type: pa.DataType | str) -> None:
+        """Widen the type of a column."""
+        self._change_schema(ChangeType(path, type))
+
+    def make_nullable(self, path: Path) -> None:
+        """Let a column be NULL."""
+        self._change_schema(MakeNullable(path))
+
+    def move_column(self, path: Path, *, first: bool = False, after: str | None = None) -> None:
+        """Put a column in another place."""
+        self._change_schema(MoveColumn(path, first, after))
+
+    def reorder_columns(self, names: Sequence[str]) -> None:
+        """Put all columns in another order."""
+        self._change_schema(ReorderColumns(names))
+
+    def _with_columns(self, data: Any, operation: str) -> Any:
+        """Rows, for which the table has got the columns that it had not."""
+        found, data = incoming.peek(data, self._schema)
+        if len(found):
+            self._change_schema(AddMissing(operation, found))
+        return data
+
+    def _change_schema(self, change: SchemaChange) -> None:
+        self._current()
+        if not self.repeated:
+            self._transaction.run(change)
+
     def _told(self, answer: Callable[[], T]) -> T:
         """Tell the author a count. What was decided by it must not be replayed with another."""
         told = answer()
@@ -293,7 +379,7 @@ class TableTransaction:
 
     @property
     def _schema(self) -> pa.Schema:
-        return self._transaction.base.head.schema.arrow
+        return self._transaction.view.schema.arrow
 
     def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
         return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)

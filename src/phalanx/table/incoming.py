@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.schema import default_of
 
 #: How many bytes, and rows, of input are worked on at a time.
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -34,6 +35,45 @@ def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) ->
     size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
     for table in _tables(data, schema, size):
         yield conform(table, schema)
+
+
+def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
+    """The columns that rows come with, and the rows: a stream may be read only once.
+
+    Of a list of dicts, the types of columns that the table has not are those that Arrow gives
+    them. Raises InvalidInput where they cannot be told.
+    """
+    if isinstance(data, list):
+        if not all(isinstance(row, dict) for row in data):
+            raise InvalidInput("a list of rows holds dicts, one for each row")
+        names = dict.fromkeys(name for row in data for name in row if name not in schema.names)
+        found = []
+        for name in names:
+            try:
+                found.append(pa.field(name, pa.array([row.get(name) for row in data]).type))
+            except _ARROW_ERRORS as error:
+                raise InvalidInput(f"column {name!r} has no type of its own: {error}") from None
+        return _with_types(found), data
+    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+        fresh = [name for name in data.columns if name not in schema.names]
+        try:
+            return _with_types(pa.Schema.from_pandas(data[fresh], preserve_index=False)), data
+        except _ARROW_ERRORS as error:
+            raise InvalidInput(f"new columns have no types of their own: {error}") from None
+    if not hasattr(data, "schema") and hasattr(data, "__arrow_c_stream__"):
+        data = pa.RecordBatchReader.from_stream(data)
+    if not isinstance(getattr(data, "schema", None), pa.Schema):
+        raise InvalidInput(f"cannot read rows from {type(data).__name__}")
+    return _with_types(f for f in data.schema if f.name not in schema.names), data
+
+
+def _with_types(fields: Iterable[pa.Field]) -> pa.Schema:
+    """New columns. Raises InvalidInput for one that holds nothing but NULL."""
+    found = pa.schema([pa.field(field.name, field.type) for field in fields])
+    for field in found:
+        if pa.types.is_null(field.type):
+            raise InvalidInput(f"column {field.name!r} is new and has no type: cast it first")
+    return found
 
 
 def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
@@ -93,10 +133,12 @@ def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
     unknown = {name for row in rows for name in row} - set(schema.names)
     if unknown:
         raise _extra(sorted(map(str, unknown)), schema)
-    columns = {
-        field.name: _from_values([row.get(field.name) for row in rows], field.type, field.name)
-        for field in schema
-    }
+    columns = {}
+    for field in schema:
+        default = default_of(field)
+        missing = None if default is None else default.as_py()
+        values = [row.get(field.name, missing) for row in rows]
+        columns[field.name] = _from_values(values, field.type, field.name)
     return pa.table(columns)
 
 
@@ -180,7 +222,7 @@ def check_columns(found: pa.Schema, schema: pa.Schema) -> None:
         raise InvalidInput("a column appears twice in the rows")
     for field in schema:
         if field.name not in found.names:
-            if not field.nullable:
+            if not field.nullable and default_of(field) is None:
                 raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
             continue
         given = found.field(field.name).type
@@ -202,7 +244,10 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in table.schema.names:
-            columns.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+            default = default_of(field)
+            rows = table.num_rows
+            filled = pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
+            columns.append(pa.chunked_array([filled]))
             continue
         column = table.column(field.name)
         if not field.nullable and column.null_count:

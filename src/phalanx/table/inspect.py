@@ -41,7 +41,7 @@ def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
     """The sizes of a weak table's leaves, as they are on main now."""
     counts: dict[str, list[int]] = {"row_count": [], "byte_count": [], "fragment_count": []}
     for folder in snapshot.leaves.table.column("location").to_pylist():
-        leaf = Leaf(snapshot.location, folder)
+        leaf = Leaf(snapshot.location, folder, snapshot.head.schema)
         size, fragments = leaf.size(None)
         counts["row_count"].append(leaf.count(None, None))
         counts["byte_count"].append(size)
@@ -79,7 +79,7 @@ def files(snapshot: Snapshot) -> pa.Table:
     rows = []
     for index in range(len(snapshot.leaves)):
         row = snapshot.leaves.row(index)
-        leaf = Leaf(snapshot.location, row.location)
+        leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
         for fragment in leaf.open(row.read_version).get_fragments():
             for file in fragment.metadata.files:
                 rows.append(
@@ -176,6 +176,11 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
     types = []
     for name in names:
         if name in fields:
+            if None in fields[name].sources(schema):
+                raise InvalidInput(
+                    f"cannot count by {name!r}: a column that it is made of was dropped, and rows "
+                    "must be read to count them"
+                )
             needed += [c.path[0] for c in fields[name].sources(schema) if c is not None]
             types.append(fields[name].result_type)
         else:

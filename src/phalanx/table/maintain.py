@@ -173,7 +173,7 @@ def anchor(snapshot: Snapshot, pool: Executor) -> None:
     places = zip(*(table.column(c).to_pylist() for c in ("location", "read_version")), strict=True)
 
     def publish(place: tuple[str, int | None]) -> None:
-        Leaf(snapshot.location, place[0]).anchor(place[1])
+        Leaf(snapshot.location, place[0], head.schema).anchor(place[1])
 
     list(pool.map(publish, places))
 

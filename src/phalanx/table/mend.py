@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import value_text
+from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import mending, names
 from phalanx.storage.files import Contents, DatasetFolder, is_leaf_id
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
@@ -48,7 +48,6 @@ from phalanx.table.book import (
     agree,
     committed_in,
     earlier_books,
-    read_value,
     sequence_in,
     version_in,
 )
@@ -518,8 +517,8 @@ class Plan:
         missing = mending.missing_indexes(ManifestVersion(self._location))
         mending.create_indexes(self._location, missing)
         for id in self._to_create:
-            leaf = Leaf(self._location, self._rows[id].location or "")
-            leaf.create(head.schema)
+            leaf = Leaf(self._location, self._rows[id].location or "", head.schema)
+            leaf.create()
             leaf.anchor(version_in(self._rows[id]))
 
     def _to_write(self, head: Head) -> pa.Table:

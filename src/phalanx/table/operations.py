@@ -26,8 +26,10 @@ from phalanx.model.predicates import (
     resolve_names,
     restrict,
 )
+from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
+from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import TAG, tag_row
@@ -48,11 +50,14 @@ class Append:
     """Add rows."""
 
     name = "append"
-    spec: PartitionSpec
+    #: What the files were written for.
+    head: Head
     written: Sequence[WrittenLeaf]
 
     def run(self, view: View) -> None:
-        places = [view.place(self.spec, leaf.keys) for leaf in self.written]
+        view.check_files(self.head.schema)
+        spec = view.spec_like(self.head.spec)
+        places = [view.place(spec, leaf.keys) for leaf in self.written]
         view.prefetch_statistics(places)
         for leaf, place in zip(self.written, places, strict=True):
             view.append(place, leaf.written, leaf.statistics)
@@ -63,15 +68,22 @@ class Overwrite:
     """Replace all rows, or those of the partitions that are written to."""
 
     name = "overwrite"
-    spec: PartitionSpec
+    #: What the files were written for.
+    head: Head
     written: Sequence[WrittenLeaf]
     only_partitions: bool
 
     def run(self, view: View) -> None:
-        current = view.current()
+        view.check_files(self.head.schema)
+        current, spec = view.current(), view.spec_like(self.head.spec)
         if self.only_partitions:
+            if spec != view.head.spec:
+                raise ConflictError(
+                    f"the partitions of {view.base.location.uri} that are to be overwritten are "
+                    "others by now: its spec was changed, try again"
+                )
             for leaf in self.written:
-                index = current.leaves.find(self.spec, leaf.keys)
+                index = current.leaves.find(spec, leaf.keys)
                 if index is not None:
                     view.remove(current.leaves.row(index))
         else:
@@ -79,7 +91,7 @@ class Overwrite:
                 view.remove(current.leaves.row(index))
         reach("overwrite.removed")
         for leaf in self.written:
-            view.append(view.place(self.spec, leaf.keys), leaf.written, leaf.statistics)
+            view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
 
 
 @dataclass
@@ -91,6 +103,8 @@ class _Kept:
     count: int
     #: Rows that the change puts back, here or in other leaves.
     outputs: Sequence[WrittenLeaf] = ()
+    #: The spec that those were cut by.
+    spec: PartitionSpec | None = None
     #: Whether rows were chosen whose fragments `delta` does not name: what was worked out then
     #: holds at this one version.
     only_here: bool = False
@@ -100,6 +114,8 @@ class _Kept:
 class _WhereMatches:
     """A change to the rows that match a predicate, leaf by leaf."""
 
+    #: The schema that the predicate is of.
+    schema: TableSchema
     where: Predicate
     isolation: str
     _kept: dict[str, _Kept] = field(default_factory=dict, kw_only=True)
@@ -122,6 +138,7 @@ class Delete(_WhereMatches):
     deleted: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
         leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
@@ -131,7 +148,7 @@ class Delete(_WhereMatches):
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> _Kept | None:
         """The change in one leaf; None where the whole leaf goes and nothing need be opened."""
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         kept = self._kept.get(leaf.row.object_id)
         if leaf.where is None:
             return self._whole(at, leaf, kept) if self.isolation == "snapshot" else None
@@ -173,6 +190,7 @@ class Update(_WhereMatches):
     updated: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot = view.current()
         leaves = self._in_scope(Plan(snapshot, self.where).leaves)
         # One leaf after the other: each is itself read and written by several threads.
@@ -190,10 +208,11 @@ class Update(_WhereMatches):
                 view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> _Kept:
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
-        if kept is not None and _holds(at, kept, version, self.isolation):
+        same_spec = kept is not None and kept.spec == snapshot.head.spec
+        if kept is not None and same_spec and _holds(at, kept, version, self.isolation):
             return kept
         names = snapshot.head.schema.tagged.names
         batches = at.scan(version, names, leaf.where)
@@ -206,7 +225,8 @@ class Update(_WhereMatches):
             delta, deleted = at.delete(version, leaf.where or EVERYTHING)
             assert deleted == count, (deleted, count)
         reach("update.worked-out")
-        kept = _Kept(version, delta, count, outputs, only_here=bool(count) and not delta.touched)
+        kept = _Kept(version, delta, count, outputs, snapshot.head.spec)
+        kept.only_here = bool(count) and not delta.touched
         self._kept[leaf.row.object_id] = kept
         return kept
 
@@ -234,6 +254,8 @@ class Merge:
     """Match rows by key: update or delete those that are there, insert those that are not."""
 
     name = "merge"
+    #: The schema that the source has.
+    schema: TableSchema
     source: pa.Table
     on: Sequence[str]
     when_matched: str
@@ -246,6 +268,7 @@ class Merge:
     deleted: int = 0
 
     def run(self, view: View) -> None:
+        view.check_schema(self.schema)
         snapshot = view.current()
         keys = _numbered(self.source.select(list(self.on)))
         plan = Plan(snapshot, _near(keys, self.on, snapshot))
@@ -271,7 +294,7 @@ class Merge:
             view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, keys: pa.Table) -> _Matched:
-        at = Leaf(snapshot.location, leaf.row.location)
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
         if kept is not None and _holds(at, kept, version, "serializable"):
@@ -295,15 +318,17 @@ class Merge:
         self, view: View, snapshot: Snapshot, matched: frozenset[int], update: bool, insert: bool
     ) -> Sequence[WrittenLeaf]:
         """The source rows that go into the table, written once for each choice of them."""
+        choice: tuple[PartitionSpec, tuple[int, ...] | None] = (snapshot.head.spec, None)
         if update and insert:
-            chosen, choice = self.source, None
+            chosen = self.source
         else:
             wanted = [
                 number
                 for number in range(self.source.num_rows)
                 if (update if number in matched else insert)
             ]
-            chosen, choice = self.source.take(pa.array(wanted, pa.int64())), tuple(wanted)
+            chosen = self.source.take(pa.array(wanted, pa.int64()))
+            choice = (snapshot.head.spec, tuple(wanted))
         if self._written is None or self._written[0] != choice:
             assert isinstance(view.pool, ThreadPoolExecutor)
             writer = PartitionedWriter(snapshot, view.pool, self.buffer_bytes)
@@ -325,13 +350,14 @@ class ChangeRows:
     _kept: dict[str, _Kept] = field(default_factory=dict)
 
     def run(self, view: View) -> None:
+        view.check_schema(self.base.head.schema)
         current = view.current()
         before, now = _by_id(self.base, self.deleted), _by_id(current, self.deleted)
         for id, ids in self.deleted.items():
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
                 raise self._conflict(id)
-            at = Leaf(current.location, row.location)
+            at = Leaf(current.location, row.location, current.head.schema)
             kept = self._kept.get(id)
             if kept is None:
                 delta, count = at.delete_rows(was.read_version, ids)
@@ -343,8 +369,9 @@ class ChangeRows:
                 view.remove(row)
             elif kept.count:
                 view.change(row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+        spec = view.spec_like(self.base.head.spec)
         for leaf in self.written:
-            place = view.place(self.base.head.spec, leaf.keys)
+            place = view.place(spec, leaf.keys)
             view.append(place, leaf.written, leaf.statistics)
 
     def _conflict(self, leaf: str) -> ConflictError:
@@ -371,7 +398,8 @@ class Rollback:
     def run(self, view: View) -> None:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
-        wanted = [target.leaves.row(index) for index in range(len(target.leaves))]
+        leaves = target.leaves.under(view.head.specs)
+        wanted = [leaves.row(index) for index in range(len(leaves))]
         stats = read_statistics(target, wanted)
         keep = {row.object_id for row in wanted}
         current = view.current()
@@ -381,10 +409,10 @@ class Rollback:
                 view.remove(row)
         reach("rollback.removed")
         for row in wanted:
-            place = view.place(target.leaves.specs[row.spec_id], row.keys)
+            place = view.place(leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
         # What has been handed out is never handed out again: only these two go back.
-        view.head_changes |= {"schema": target.head.schema, "spec_id": target.head.spec_id}
+        view.change_head(schema=target.head.schema, spec_id=target.head.spec_id)
 
 
 @dataclass
@@ -442,7 +470,7 @@ class SetProperties:
         check_properties(self.values)
         merged = {**view.base.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
-        view.head_changes |= {"properties": kept}
+        view.change_head(properties=kept)
 
 
 def check_properties(values: Mapping[str, str | None]) -> None:

@@ -13,7 +13,6 @@ from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import value_text
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaves import LeafRow
 from phalanx.transaction.snapshot import Snapshot
 
@@ -102,7 +101,7 @@ class Plan:
         where = self.residual(index)
         return PlannedLeaf(
             values=values_of(self.snapshot, row),
-            uri=Leaf(self.snapshot.location, row.location).uri,
+            uri=self.snapshot.location.child(row.location),
             version=row.read_version,
             rows=row.row_count,
             residual=None if where is None else to_sql(where),

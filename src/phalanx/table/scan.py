@@ -86,23 +86,23 @@ class Scan:
     def count(self) -> int:
         """How many rows there are; leaves that match whole are counted from the manifest."""
         plan, leaves = self._plan, self._snapshot.leaves
-        certain = plan.indices[plan.certain[plan.indices]]
-        known = leaves.row_counts[certain] >= 0
-        total = int(leaves.row_counts[certain[known]].sum())
+        counts = leaves.row_counts[plan.indices]
+        known = plan.certain[plan.indices] & (counts >= 0)
+        total = int(counts[known].sum())
         if self._limit is not None and total >= self._limit:
             return self._limit
-        doubtful = np.setdiff1d(plan.indices, certain[known])
+        doubtful = plan.indices[~known]
         if len(doubtful):
             with _pool() as pool:
                 total += sum(pool.map(self._count, self._jobs(doubtful)))
         return total if self._limit is None else min(total, self._limit)
 
     def _count(self, job: _Job) -> int:
-        location = self._snapshot.location
+        location, schema = self._snapshot.location, self._snapshot.head.schema
         if job.small:
-            return bundle.count(location, job.members, job.where)
+            return bundle.count(location, schema, job.members, job.where)
         (member,) = job.members
-        return Leaf(location, member.folder).count(member.version, job.where)
+        return Leaf(location, member.folder, schema).count(member.version, job.where)
 
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
@@ -172,11 +172,14 @@ class Scan:
     def _read(self, job: _Job, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
         """The rows of a job's leaves, with the table's types."""
         names, location = self.schema.names, self._snapshot.location
+        schema = self._snapshot.head.schema
         if job.small:
-            found = bundle.scan(location, job.members, names, job.where, self._limit, in_order)
+            found = bundle.scan(
+                location, schema, job.members, names, job.where, self._limit, in_order
+            )
         else:
             (member,) = job.members
-            leaf = Leaf(location, member.folder)
+            leaf = Leaf(location, member.folder, schema)
             found = leaf.scan(member.version, names, job.where, self._limit, in_order)
         for batch in found:
             yield _as(batch, self.schema)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
 from phalanx.table import birth, health, inspect, maintain
 from phalanx.table.changes import MergeCounts, TableTransaction
+from phalanx.table.evolve import next_spec
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.scan import Scan
@@ -22,6 +25,8 @@ from phalanx.transaction.commit import first_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
+
+log = logging.getLogger("phalanx")
 
 Uri = str | os.PathLike[str]
 
@@ -174,12 +179,20 @@ class Table:
         """
         return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
-    def append(self, data: Any, *, buffer_bytes: int = BUFFER_BYTES, **options: Any) -> Table:
+    def append(
+        self,
+        data: Any,
+        merge_schema: bool = False,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
+        **options: Any,
+    ) -> Table:
         """Add rows, in one transaction: all of them are visible afterwards, or none.
 
         `data` is a pyarrow Table, RecordBatchReader or Dataset, a pandas DataFrame, a list of
         dicts, or anything with an Arrow stream. It is read as a stream, and at most about
-        `buffer_bytes` of rows wait in memory.
+        `buffer_bytes` of rows wait in memory. With `merge_schema`, columns that the rows have and
+        the table has not are added to it in the same transaction.
 
         Every change takes `transaction_id` (repeating one that has landed does nothing),
         `isolation` ("serializable" or "snapshot") and `durable`.
@@ -187,7 +200,7 @@ class Table:
         Raises InvalidInput where the rows do not fit the schema; nothing is changed then.
         """
         with self.transaction(**options) as tx:
-            tx.append(data, buffer_bytes=buffer_bytes)
+            tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
         return self
 
     def overwrite(
@@ -196,14 +209,19 @@ class Table:
         mode: str = "table",
         *,
         where: str | None = None,
+        merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
     ) -> Table:
         """Replace rows: all of them, with `mode="partitions"` those of the partitions present in
         `data`, with `where` those that match it (and `data` must match it too).
+
+        Partitions are those of the newest spec: what was written under earlier ones stays.
         """
         with self.transaction(**options) as tx:
-            tx.overwrite(data, mode, where=where, buffer_bytes=buffer_bytes)
+            tx.overwrite(
+                data, mode, where=where, merge_schema=merge_schema, buffer_bytes=buffer_bytes
+            )
         return self
 
     def delete(self, where: str, **options: Any) -> int:
@@ -231,6 +249,7 @@ class Table:
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
+        merge_schema: bool = False,
         **options: Any,
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key, insert the others.
@@ -239,7 +258,7 @@ class Table:
         match nothing. Returns how many rows were inserted, updated and deleted.
         """
         with self.transaction(**options) as tx:
-            counts = tx._merge(data, on, when_matched, when_not_matched)
+            counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
     def make_strong(self) -> Table:
@@ -286,6 +305,100 @@ class Table:
         with self.transaction(**options) as tx:
             tx.set_properties(values)
         return self
+
+    # Changing its shape
+
+    def evolve_partitioning(
+        self, partition_by: Sequence[str | CustomField], **options: Any
+    ) -> Table:
+        """Partition by other fields from now on, as a new version of the spec.
+
+        Entries are those of `create`. Rows that are there stay in the partitions they are in, and
+        a query leaves partitions out by the spec that each was written under. Where the table is
+        partitioned like that already, nothing happens but a warning.
+
+        Raises InvalidInput for an unknown column, or fields that do not go together.
+        """
+        if self._is_partitioned_by(partition_by) and self.refresh()._is_partitioned_by(
+            partition_by
+        ):
+            log.warning("%s is partitioned like that already: nothing was changed", self.uri)
+            return self
+        with self.transaction(**options) as tx:
+            tx.evolve_partitioning(partition_by)
+        return self
+
+    def add_column(
+        self,
+        name: Path,
+        type: pa.DataType | str,
+        default: Any = None,
+        *,
+        nullable: bool = True,
+        first: bool = False,
+        after: str | None = None,
+        **options: Any,
+    ) -> Table:
+        """Add a column; `name` is `a.b` (or `("a", "b")`) for a field of the struct `a`.
+
+        Rows that are there hold `default`, and so do rows that come without the column; one that
+        must not be NULL needs a default. It comes last, `first`, or `after` another one.
+
+        Changes of the schema are one snapshot each and touch no row, whatever the size of the
+        table. They raise InvalidInput where the column is not there, or there already.
+        """
+        with self.transaction(**options) as tx:
+            tx.add_column(name, type, default, nullable=nullable, first=first, after=after)
+        return self
+
+    def drop_column(self, path: Path, **options: Any) -> Table:
+        """Take a column, or a field of a struct, out. Another by that name starts without values.
+
+        A spec that refers to it sees NULL from then on.
+        """
+        with self.transaction(**options) as tx:
+            tx.drop_column(path)
+        return self
+
+    def rename_column(self, path: Path, name: str, **options: Any) -> Table:
+        """Give a column, or a field of a struct, another name. Specs go by ids, so they hold."""
+        with self.transaction(**options) as tx:
+            tx.rename_column(path, name)
+        return self
+
+    def change_type(self, path: Path, type: pa.DataType | str, **options: Any) -> Table:
+        """Widen a column: integers, float to double, decimals to more digits, date to timestamp.
+
+        A column that the table is or was partitioned by cannot go from date to timestamp: its
+        rows would belong elsewhere.
+        """
+        with self.transaction(**options) as tx:
+            tx.change_type(path, type)
+        return self
+
+    def make_nullable(self, path: Path, **options: Any) -> Table:
+        """Let a column be NULL that must not be so far."""
+        with self.transaction(**options) as tx:
+            tx.make_nullable(path)
+        return self
+
+    def move_column(
+        self, path: Path, *, first: bool = False, after: str | None = None, **options: Any
+    ) -> Table:
+        """Put a column, or a field of a struct, first or after another one."""
+        with self.transaction(**options) as tx:
+            tx.move_column(path, first=first, after=after)
+        return self
+
+    def reorder_columns(self, names: Sequence[str], **options: Any) -> Table:
+        """Put the columns in another order; all of them are named."""
+        with self.transaction(**options) as tx:
+            tx.reorder_columns(names)
+        return self
+
+    def _is_partitioned_by(self, partition_by: Sequence[str | CustomField]) -> bool:
+        head = self._snapshot.head
+        return next_spec(head, partition_by).fields == head.spec.fields
 
     # Upkeep
 

@@ -139,12 +139,12 @@ class PartitionedWriter:
         table = pa.concat_tables(group.waiting).combine_chunks()
         group.waiting, group.size = [], 0
         place = group.place
-        leaf = Leaf(self._snapshot.location, place.folder)
+        leaf = Leaf(self._snapshot.location, place.folder, self._schema)
         if place.row is None:
-            handle = leaf.create(self._schema)
+            handle = leaf.create()
             reach("write.leaf-created")
         else:
-            handle = leaf.open(place.row.read_version)
+            handle = leaf.writable(place.row.read_version)
         measured = statistics.measure(table, self._measured)
         known = group.statistics
         group.statistics = measured if known is None else statistics.merge(known, measured)

@@ -31,6 +31,7 @@ from phalanx.storage.manifest import (
     Rows,
     SwapLost,
     publish,
+    to_publish,
     transaction_row,
 )
 from phalanx.transaction import lock
@@ -195,19 +196,24 @@ class Transaction:
                     return self._finish_as_strong(newest)
                 # With a name it waits for the lock: of two that race, the second does nothing.
                 self._view.settle()
+                if newest.head.transaction_id != self._view.base.head.transaction_id:
+                    self._follow_weak(newest)
                 reach("commit.leaves-committed")
                 if self.durable:
                     durable.sync(self._view.leaf_uris(), self._started)
                 head = newest.head.after(
                     dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
                 )
+                manifest = newest.manifest
+                if head.specs != newest.head.specs:
+                    manifest = self._prepared(newest, head)
                 rows = Rows(head.specs, strong=False)
                 self._view.weak_rows(newest, rows, head.sequence)
                 rows.add_head(head)
                 rows.add_transaction(head, {**self._described(), "rows_gone": "0"})
                 reach("commit.before-swap")
                 try:
-                    newest.manifest.swap(rows.to_table())
+                    manifest.swap(rows.to_table())
                     reach("commit.after-swap")
                 except OSError:
                     # The reply was lost, not necessarily the commit.
@@ -220,6 +226,19 @@ class Transaction:
                 return done
             lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
+
+    def _follow_weak(self, newest: Snapshot) -> None:
+        """Work out anew what is true of the table as a whole: it is not the same as before."""
+        if not self._view.head_changes:
+            return
+        if self._view.leaf_uris():
+            raise ConflictError(
+                f"the table {self.location.uri} was changed while rows were added to it and it was "
+                "changed itself: look at what is there, and do it one after the other"
+            )
+        self._view = View(newest, self._commits, self._pool)
+        for operation in self.operations:
+            operation.run(self._view)
 
     def _finish_as_strong(self, newest: Snapshot) -> Snapshot:
         """The table became strong meanwhile: what it took over counts, the rest is added now."""
@@ -243,7 +262,7 @@ class Transaction:
         head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
         manifest = snapshot.manifest
         if head.specs != snapshot.head.specs:
-            manifest = self._prepared(head)
+            manifest = self._prepared(snapshot, head)
         rows = Rows(head.specs)
         removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
@@ -277,13 +296,14 @@ class Transaction:
                 f"{self.location.uri}, so do not repeat it, but then something failed: {error}"
             ) from error
 
-    def _prepared(self, head: Head) -> ManifestVersion:
+    def _prepared(self, base: Snapshot, head: Head) -> ManifestVersion:
         """The manifest with columns for the fields of a new spec, where nobody has committed."""
         try:
-            manifest = self._view.base.manifest.add_partition_columns(head.specs)
+            manifest = base.manifest.prepare_for(head.specs)
         except OSError as error:
             raise SwapLost(str(error)) from None
-        if manifest.head().transaction_id != self._view.base.head.transaction_id:
+        reach("commit.columns-added")
+        if manifest.head().transaction_id != base.head.transaction_id:
             raise SwapLost("somebody has committed meanwhile")
         return manifest
 
@@ -297,11 +317,6 @@ class Transaction:
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")
         manifest = ManifestVersion(self.location, version)
-        before = self._view.base.head
-        if head.schema != before.schema or head.specs != before.specs:
-            with contextlib.suppress(OSError, ValueError):
-                publish(manifest.dataset, head)
-            return Snapshot(manifest, head)
         _complete(manifest, head)
         return Snapshot(manifest, head, self._view.current().leaves)
 
@@ -321,13 +336,13 @@ class Transaction:
 
     def _check_table(self, newest: Snapshot) -> None:
         """What the rows were written for must still be there."""
-        base = self.base
-        if newest.head.table_id != base.head.table_id:
+        if newest.head.table_id != self.base.head.table_id:
             raise ConflictError(f"the table {self.location.uri} was dropped and made again")
-        if newest.head.schema != base.head.schema or newest.head.spec_id != base.head.spec_id:
+        # Rows of a weak table are written already. In a strong one every change sees for itself.
+        if (self.reads or self._view.is_weak) and newest.head.schema != self.base.head.schema:
             raise ConflictError(
-                f"the schema or spec of {self.location.uri} was changed by "
-                f"{self._others(newest)}: try again"
+                f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
+                "was written, try again"
             )
         newest.head.check_writable()
 
@@ -399,8 +414,8 @@ def _tidy(done: Snapshot) -> None:
 
 
 def _complete(manifest: ManifestVersion, head: Head) -> None:
-    """Do what the table's creator has not lived to do: set the guard, tell other clients."""
-    if manifest.table_id is None:
+    """Tell other clients of the schema and specs, also in the place of one who died before that."""
+    if any(manifest.metadata.get(key) != value for key, value in to_publish(head).items()):
         with contextlib.suppress(OSError, ValueError):
             publish(manifest.dataset, head)
 

@@ -56,9 +56,9 @@ class Place:
         return " / ".join(shown) or "the whole table"
 
 
-def place_of(leaves: Leaves, row: LeafRow) -> Place:
-    """The place of a leaf that exists."""
-    return Place(leaves.specs[row.spec_id], row.keys, tuple(row.names), row.location, row)
+def place_of(spec: PartitionSpec, row: LeafRow) -> Place:
+    """The place of a leaf that exists, by the spec it was written under."""
+    return Place(spec, row.keys, tuple(row.names), row.location, row)
 
 
 def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
@@ -68,7 +68,7 @@ def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any,
     """
     index = leaves.find(spec, keys)
     if index is not None:
-        return place_of(leaves, leaves.row(index))
+        return place_of(spec, leaves.row(index))
     known: list[str] = []
     for depth in range(len(keys) - 1, 0, -1):
         parent = leaves.find(spec, keys[:depth])

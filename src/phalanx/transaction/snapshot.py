@@ -93,9 +93,9 @@ class Snapshot:
             raise InvalidInput(f"a version is a whole number, a tag or a datetime, not {version!r}")
         return self.go_to(version)
 
-    def with_leaves(self, leaves: Leaves) -> Snapshot:
+    def with_leaves(self, leaves: Leaves, head: Head | None = None) -> Snapshot:
         """The same moment with other leaves: what a transaction sees before it commits."""
-        return Snapshot(self.manifest, self.head, leaves)
+        return Snapshot(self.manifest, head or self.head, leaves)
 
     @property
     def location(self) -> Location:

@@ -41,8 +41,8 @@ def _rows(snapshot: Snapshot) -> Rows:
     rows = Rows(head.specs)
     for index in range(len(snapshot.leaves)):
         row = snapshot.leaves.row(index)
-        place = place_of(snapshot.leaves, row)
-        leaf = Leaf(snapshot.location, row.location)
+        place = place_of(snapshot.leaves.specs[row.spec_id], row)
+        leaf = Leaf(snapshot.location, row.location, head.schema)
         version = leaf.newest()
         size, fragments = leaf.size(version)
         rows.add(

@@ -12,14 +12,17 @@ from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from phalanx.errors import ConflictError
 from phalanx.model import statistics
+from phalanx.model.evolution import fits_files
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
 from phalanx.storage.files import DETACHED
+from phalanx.storage.head import Head
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
@@ -61,22 +64,22 @@ class Commits:
 
     def __init__(self) -> None:
         # The deltas are kept too: they are told apart by what they are made of.
-        self._made: dict[Any, tuple[int, LeafDelta]] = {}
+        self._made: dict[Any, tuple[int, bool, LeafDelta]] = {}
         self._on_main: list[tuple[int, LeafDelta]] = []
         #: Of a table that became strong: what it has of each leaf's main branch, by folder.
         self.taken_over: dict[str, int] = {}
 
-    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema) -> int:
-        key = (leaf.uri, base, delta.identity)
+    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> tuple[int, bool]:
+        """The version that a change makes, and whether all rows were written anew for it."""
+        key = (leaf.uri, base, delta.identity, leaf.schema)
         if key not in self._made:
-            self._made[key] = (leaf.commit(base, delta, schema), delta)
-        return self._made[key][0]
+            version = leaf.commit(base, delta)
+            self._made[key] = (version, leaf.wrote_anew, delta)
+        return self._made[key][:2]
 
-    def commit_on_main(
-        self, leaf: Leaf, base: int | None, delta: LeafDelta, schema: TableSchema
-    ) -> int:
+    def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
         """Commit for a weak table, where nothing is run again; what was done is remembered."""
-        version = leaf.commit_on_main(base, delta, schema)
+        version = leaf.commit_on_main(base, delta)
         self._on_main.append((version, delta))
         return version
 
@@ -103,6 +106,7 @@ class View:
         self.base, self.pool, self._commits = base, pool, commits
         self._works: dict[str, _Work] = {}
         self._current: Snapshot | None = base
+        self._leaves: Leaves | None = None
         self.counts = Counts()
         #: How many changes have been recorded.
         self.steps = 0
@@ -116,14 +120,30 @@ class View:
         return self.base.head.transactions == "weak"
 
     @property
-    def spec(self) -> PartitionSpec:
-        return self.base.head.spec
+    def head(self) -> Head:
+        """The head that the table has with the transaction's changes."""
+        return replace(self.base.head, **self.head_changes)
 
     @property
     def schema(self) -> TableSchema:
         """The schema that new leaves have."""
         found: TableSchema = self.head_changes.get("schema", self.base.head.schema)
         return found
+
+    def change_head(self, **changes: Any) -> None:
+        """Change what is true of the table as a whole."""
+        self.head_changes |= changes
+        self._current = self._leaves = None
+        self.steps += 1
+
+    @property
+    def leaves(self) -> Leaves:
+        """The leaves of the base snapshot, under the specs that the table has now."""
+        if self._leaves is None:
+            specs = self.head.specs
+            same = specs == self.base.head.specs
+            self._leaves = self.base.leaves if same else self.base.leaves.under(specs)
+        return self._leaves
 
     def current(self) -> Snapshot:
         """The table with the transaction's changes."""
@@ -137,12 +157,54 @@ class View:
                         removed.add(id)
                 elif work.changed:
                     changed.append(_row(work))
-            self._current = self.base.with_leaves(self.base.leaves.apply(changed, removed))
+            self._current = self.base.with_leaves(self.leaves.apply(changed, removed), self.head)
         return self._current
+
+    def add_spec(self, spec: PartitionSpec) -> None:
+        """Go on with a new spec. What was written under others stays where it is."""
+        self.change_head(spec_id=spec.id)
+        self.change_specs((*self.head.specs, spec))
+
+    def change_specs(self, specs: tuple[PartitionSpec, ...]) -> None:
+        """Have other specs; the rows of their namespaces say what they are."""
+        known = self.head.specs
+        self.change_head(specs=specs)
+        for spec in specs:
+            if spec not in known:
+                described = {"partition_spec": spec.dumps()}
+                self.other_rows.append((spec.namespace, NAMESPACE, described, None))
 
     def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
         """Where the leaf with these values is or will be, as of the base snapshot."""
-        return find_place(self.base.leaves, self.base.head, spec, keys)
+        return find_place(self.leaves, self.base.head, spec, keys)
+
+    def check_schema(self, schema: TableSchema) -> None:
+        """Raise ConflictError where a change was worked out with another schema than this."""
+        if schema != self.schema:
+            raise self._another_schema()
+
+    def check_files(self, schema: TableSchema) -> None:
+        """Raise ConflictError where files that were written for a schema would be misread."""
+        if schema != self.schema and not fits_files(schema, self.schema):
+            raise self._another_schema()
+
+    def _another_schema(self) -> ConflictError:
+        return ConflictError(
+            f"the schema of {self.base.location.uri} was changed by another transaction: nothing "
+            "was written, try again"
+        )
+
+    def spec_like(self, spec: PartitionSpec) -> PartitionSpec:
+        """The spec that files were cut by, as the table has it now.
+
+        Raises ConflictError where the table has another one by that number.
+        """
+        if spec in self.head.specs:
+            return spec
+        raise ConflictError(
+            f"the table {self.base.location.uri} has another spec v{spec.id} than the one that "
+            "rows were written for: nothing was changed, try again"
+        )
 
     def append(self, place: Place, written: Sequence[Written], stats: Statistics) -> None:
         """Add files to a leaf."""
@@ -177,7 +239,7 @@ class View:
         version: int | None = None,
     ) -> None:
         """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
-        place = place_of(self.base.leaves, row)
+        place = self._place_of(row)
         work = self._work(self._as_of_base(place))
         if self.is_weak:
             work.version = version
@@ -197,10 +259,10 @@ class View:
 
         In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
         """
-        place = self._as_of_base(place_of(self.base.leaves, row))
+        place = self._as_of_base(self._place_of(row))
         work = self._work(place)
         if self.is_weak:
-            leaf = Leaf(self.base.location, place.folder)
+            leaf = self._leaf(place)
             work.pending, work.version = LeafDelta(replaced=True), leaf.newest()
             self._touched(place, removed=leaf.count(work.version, None))
             return
@@ -218,14 +280,20 @@ class View:
         work.row_count, work.byte_count = row.row_count, row.byte_count
         work.fragment_count = row.fragment_count
 
+    def _leaf(self, place: Place) -> Leaf:
+        return Leaf(self.base.location, place.folder, self.schema)
+
+    def _place_of(self, row: LeafRow) -> Place:
+        return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)
+
     def _as_of_base(self, place: Place) -> Place:
         """The same place with the row that the base snapshot has for it."""
         work = self._works.get(place.leaf_id)
         if work is not None:
             return work.place
-        if self._current is self.base or self.base.leaves.holds(place.row):
+        if self._current is self.base or self.leaves.holds(place.row):
             return place
-        return find_place(self.base.leaves, self.base.head, place.spec, place.keys)
+        return find_place(self.leaves, self.base.head, place.spec, place.keys)
 
     def _work(self, place: Place) -> _Work:
         work = self._works.get(place.leaf_id)
@@ -266,14 +334,13 @@ class View:
         waiting = [w for w in self._works.values() if not w.gone and w.pending.is_change]
 
         def commit(work: _Work) -> None:
-            leaf = Leaf(self.base.location, work.place.folder)
-            base, delta, schema = work.version, work.pending, self.schema
+            leaf, base, delta = self._leaf(work.place), work.version, work.pending
             if self.is_weak:
-                self._commits.commit_on_main(leaf, base, delta, schema)
+                self._commits.commit_on_main(leaf, base, delta)
                 work.version = None
             else:
-                version = self._commits.commit(leaf, base, delta, schema)
-                if delta.updated or delta.removed:
+                version, anew = self._commits.commit(leaf, base, delta)
+                if delta.updated or delta.removed or anew:
                     work.byte_count, work.fragment_count = leaf.size(version)
                 work.version = version
             work.pending = LeafDelta()
@@ -295,7 +362,7 @@ class View:
                     gone.append(work.place)
             elif work.changed:
                 row = _row(work)
-                _add_leaf(rows, row, work, sequence)
+                _add_leaf(rows, row, work, sequence, self.schema)
                 _remembered.put(self.base, row, work.statistics or {})
         removed = [place.leaf_id for place in gone]
         for place in gone:
@@ -303,7 +370,7 @@ class View:
             numbers = range(1, place.row.version_number + 1)
             removed += [f"{place.leaf_id}${number}" for number in numbers]
         living = {id for id, work in self._works.items() if not work.gone}
-        emptied = emptied_namespaces(self.base.leaves, gone)
+        emptied = emptied_namespaces(self.leaves, gone)
         for id in living:
             parts = id.split("$")
             for depth in range(2, len(parts)):
@@ -317,7 +384,9 @@ class View:
         for work in self._works.values():
             place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
             if place.row is None:
-                _add_leaf(rows, _row(work), work, sequence)
+                _add_leaf(rows, _row(work), work, sequence, self.schema)
+        for id, kind, metadata, number in self.other_rows:
+            rows.add(id, kind, metadata, sequence=number)
 
     def leaf_uris(self) -> list[str]:
         """Where the transaction has written."""
@@ -326,7 +395,7 @@ class View:
     def changed_leaves(self) -> list[tuple[Leaf, int | None]]:
         """The leaves that the transaction leaves behind changed, with their versions."""
         return [
-            (Leaf(self.base.location, work.place.folder), work.version)
+            (self._leaf(work.place), work.version)
             for work in self._works.values()
             if work.changed and not work.gone
         ]
@@ -349,7 +418,7 @@ def _row(work: _Work) -> LeafRow:
     )
 
 
-def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int) -> None:
+def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int, schema: TableSchema) -> None:
     """A leaf's table row, the next of its timeline, and its namespaces if it is new."""
     place, weak = work.place, row.read_version is None
     if place.row is None:
@@ -362,13 +431,13 @@ def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int) -> None:
         location=row.location,
         spec_id=row.spec_id,
         sequence=sequence,
-        **({} if weak else _measured(row, work)),
+        **({} if weak else _measured(row, work, schema)),
     )
     if not weak:
         rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
 
 
-def _measured(row: LeafRow, work: _Work) -> dict[str, Any]:
+def _measured(row: LeafRow, work: _Work, schema: TableSchema) -> dict[str, Any]:
     """What the manifest knows of a leaf at one version; a weak table's leaves have none."""
     return {
         "read_version": row.read_version,
@@ -376,7 +445,7 @@ def _measured(row: LeafRow, work: _Work) -> dict[str, Any]:
         "row_count": row.row_count,
         "byte_count": row.byte_count,
         "fragment_count": row.fragment_count,
-        "column_stats": statistics.to_rows(work.statistics or {}),
+        "column_stats": statistics.to_rows(work.statistics or {}, schema),
     }
 
 

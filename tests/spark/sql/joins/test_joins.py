@@ -27,11 +27,30 @@ CASES = {
         "a.country = b.country AND a.id = b.id",
         0,
     ),
+    "truncated strings": (
+        "truncate(1, country)",
+        "truncate(1, country)",
+        "a.country = b.country AND a.id = b.id",
+        0,
+    ),
     "days with months": ("days(ts)", "months(ts)", "a.ts = b.ts", 0),
+    "hours with days": ("hours(ts)", "days(ts)", "a.ts = b.ts", 0),
+    "months with years": ("months(ts)", "years(ts)", "a.ts = b.ts", 0),
+    "days and a bucket": (
+        "days(ts), bucket(4, id)",
+        "months(ts), bucket(2, id)",
+        "a.ts = b.ts AND a.id = b.id",
+        0,
+    ),
+    "some of the keys": ("country, bucket(4, id)", "country, bucket(4, id)", "a.id = b.id", 0),
+    "equal or both NULL": ("country", "country", "a.country <=> b.country AND a.id = b.id", 2),
+    "keys that are never equal": ("country", "k", "a.country = b.country AND a.id = b.id", 1),
     "more join keys": ("bucket(4, id)", "bucket(4, id)", "a.id = b.id AND a.k = b.k", 0),
     "one side unpartitioned": ("bucket(4, id)", "", "a.id = b.id", 1),
 }
 KINDS = ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"]
+#: The cases that are tried with joins of every kind; the others with two.
+EVERY_KIND = ("identity", "bucket 24 with 16", "days with months", "one side unpartitioned")
 
 
 @pytest.fixture
@@ -59,11 +78,111 @@ def test_join(lake, joining, case):
     left, right, condition, wanted = CASES[case]
     lake.both("a", LEFT, left)
     lake.both("b", RIGHT, right)
-    for kind in KINDS:
+    for kind in KINDS if case in EVERY_KIND else ("INNER", "FULL"):
         columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
         query = f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON {condition}"
         lake.same(query)
         assert shuffles(lake, query) == wanted, kind
+
+
+def test_three_tables(lake, joining):
+    lake.both("a", LEFT, "bucket(8, id)")
+    lake.both("b", RIGHT, "bucket(4, id)")
+    lake.both("c", LEFT.replace("range(300)", "range(50, 400)"), "bucket(2, id)")
+    for kind in ("INNER", "LEFT", "FULL"):
+        query = (
+            f"SELECT a.*, b.y, c.x FROM {{db}}.a a {kind} JOIN {{db}}.b b ON a.id = b.id "
+            f"{kind} JOIN {{db}}.c c ON a.id = c.id"
+        )
+        lake.same(query)
+        if kind != "FULL":  # after a full join, a's ids are not where they were
+            assert shuffles(lake, query) == 0, kind
+
+
+def test_a_skewed_key(lake, joining):
+    """One partition has nearly all rows, in several files; the other side has one row for it."""
+    skewed = "SELECT id, CAST(if(id % 10 < 8, 1, id % 7) AS INT) AS k FROM range({rows})"
+    lake.both("a", skewed.replace("{rows}", "900"), "k")
+    lake.sql("INSERT INTO {db}.a " + skewed.replace("{rows}", "900, 1500"))
+    lake.copy("a", skewed.replace("{rows}", "1500"))
+    lake.both("b", "SELECT CAST(id AS INT) AS k, id * 2 AS y FROM range(9)", "k")
+    for kind in KINDS:
+        columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
+        query = f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON a.k = b.k"
+        lake.same(query)
+        assert shuffles(lake, query) == 0, kind
+
+
+def test_one_side_without_keys_and_fewer_partitions(lake, joining):
+    """SPARK-59050: the side that is shuffled must be cut as the other one is, gaps included."""
+    lake.both("a", "SELECT id, id AS x FROM range(40) WHERE id % 4 <> 1", "bucket(16, id)")
+    lake.both("b", "SELECT id % 20 AS id, id AS y FROM range(60)", "")
+    for kind in KINDS:
+        columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
+        lake.same(f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON a.id = b.id")
+        lake.same(
+            f"SELECT {columns.replace('b.*', 'b.y')} FROM {{db}}.a a {kind} JOIN {{db}}.b b "
+            "ON a.id = b.id WHERE a.id < 9"
+        )
+
+
+def described(lake, query):
+    return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
+
+
+class TestWhyThereIsAShuffle:
+    def test_keys_that_do_not_go_together(self, lake, joining):
+        lake.both("a", LEFT, "bucket(5, id)")
+        lake.both("b", RIGHT, "bucket(7, id)")
+        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        reason = f"its keys, bucket(5, id), do not go with those of {lake['b']}, bucket(7, id)"
+        assert plan.count(f"shuffled for the join: {reason}") == 1
+
+    def test_a_transform_that_spark_does_not_join_by(self, lake, joining):
+        lake.both("a", LEFT, "multi_bucket(4, id, k)")
+        lake.both("b", RIGHT, "multi_bucket(4, id, k)")
+        query = "SELECT a.x, b.y FROM {db}.a a JOIN {db}.b b ON a.id = b.id AND a.k = b.k"
+        lake.same(query)
+        assert described(lake, query).count("Spark does not join by multi_bucket") == 2
+
+    def test_a_join_by_what_columns_are_made_into(self, lake, joining):
+        lake.both("a", LEFT, "country")
+        lake.both("b", RIGHT, "country")
+        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.country <=> b.country")
+        assert "shuffled for the join: it is by coalesce(a.country, ''), not by a column" in plan
+
+    def test_too_many_partitions(self, lake, joining, spark):
+        spark.conf.set("spark.sql.phalanx.keyedLeaves", "3")
+        lake.both("a", LEFT, "bucket(4, id)")
+        lake.both("b", RIGHT, "bucket(4, id)")
+        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        reason = "4 small partitions are more than spark.sql.phalanx.keyedLeaves = 3"
+        assert plan.count(f"shuffled for the join: {reason}") == 2
+
+    def test_turned_off(self, lake, joining, spark):
+        lake.both("a", LEFT, "bucket(4, id)")
+        lake.both("b", RIGHT, "bucket(4, id)")
+        query = "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
+        spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "false")
+        try:
+            plan = described(lake, query)
+        finally:
+            spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "true")
+        assert plan.count("spark.sql.sources.v2.bucketing.enabled is off") == 2
+        assert "shuffled for the join" not in described(lake, query)
+
+    def test_also_where_a_query_is_planned_as_it_runs(self, lake, joining, spark):
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        lake.both("a", LEFT, "bucket(5, id)")
+        lake.both("b", RIGHT, "bucket(7, id)")
+        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        assert "shuffled for the join: its keys, bucket(5, id)" in plan
+
+    def test_a_join_by_other_columns_needs_no_reason(self, lake, joining):
+        lake.both("a", LEFT, "bucket(5, id)")
+        lake.both("b", RIGHT, "bucket(7, id)")
+        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.k = b.k")
+        assert "shuffled for" not in plan
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,330 @@
+"""Changes of a schema, as values. None of them moves a row or changes what one means.
+
+A field keeps its id whatever it is called, wherever it stands and however wide it becomes; a new
+one gets an id that no field has ever had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.predicates import Column
+from phalanx.model.schema import TableSchema, check_name, default_of, field_id, with_default
+from phalanx.model.specs import PartitionField, PartitionSpec
+from phalanx.model.transforms import Expression, Identity, Truncate
+
+#: A column: its name, or for a field of a struct `a.b` or `("a", "b")`.
+Path = str | Sequence[str]
+_Fields = list[pa.Field]
+
+
+def find(schema: TableSchema, path: Path) -> Column:
+    """The column with a path. Raises InvalidInput where there is none."""
+    if isinstance(path, str):
+        return schema.column((path,) if path in schema.tagged.names else tuple(path.split(".")))
+    return schema.column(tuple(path))
+
+
+def add_column(
+    schema: TableSchema,
+    path: Path,
+    type: pa.DataType | str,
+    next_id: int,
+    default: Any = None,
+    nullable: bool = True,
+    first: bool = False,
+    after: str | None = None,
+) -> TableSchema:
+    """The schema with one more column, or one more field in a struct.
+
+    Rows that are there hold `default`. Raises InvalidInput where the name is taken or the default
+    does not fit.
+    """
+    parents, name = _split(schema, path)
+    type = _type(type)
+    made = pa.field(name, type, nullable)
+    value = None if default is None else _scalar(default, type, name)
+    if parents and (value is not None or not nullable):
+        raise InvalidInput(
+            f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in rows that "
+            "are there: it can have no default and must be nullable"
+        )
+    if not nullable and value is None:
+        raise InvalidInput(
+            f"column {name!r} must not be NULL, and rows that are there have no value for it: "
+            "give a default"
+        )
+    made = with_default(made, value)
+    numbers = iter(range(next_id, 2**31))
+    (tagged,) = TableSchema.numbered(pa.schema([made]), numbers).tagged
+
+    def change(fields: _Fields) -> _Fields:
+        check_name(name, {field.name for field in fields})
+        return _placed(fields, tagged, first, after)
+
+    return _changed(schema, parents, change)
+
+
+def drop_column(schema: TableSchema, path: Path) -> TableSchema:
+    """The schema without a column, or without a field of a struct.
+
+    Raises InvalidInput where nothing would be left.
+    """
+    column = find(schema, path)
+
+    def change(fields: _Fields) -> _Fields:
+        left = [field for field in fields if field.name != column.path[-1]]
+        if not left:
+            owner = f"the struct {'.'.join(column.path[:-1])!r}" if column.path[1:] else "a table"
+            raise InvalidInput(f"cannot drop {_spelled(column)}: {owner} needs at least one field")
+        return left
+
+    return _changed(schema, column.path[:-1], change)
+
+
+def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
+    """The schema with another name for a column. Raises InvalidInput where it is taken."""
+    column = find(schema, path)
+
+    def change(fields: _Fields) -> _Fields:
+        check_name(name, {field.name for field in fields if field.name != column.path[-1]})
+        return [f.with_name(name) if f.name == column.path[-1] else f for f in fields]
+
+    return _changed(schema, column.path[:-1], change)
+
+
+def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> TableSchema:
+    """The schema with a wider type for a column. Raises InvalidInput for any other."""
+    column, wanted = find(schema, path), _type(type)
+    if not is_wider(column.type, wanted):
+        raise InvalidInput(
+            f"column {_spelled(column)} is {column.type} and cannot become {wanted}: a type can "
+            "only be widened (integers, float to double, decimals to more digits, date to "
+            "timestamp)"
+        )
+
+    def change(field: pa.Field) -> pa.Field:
+        value = default_of(field)
+        field = with_default(field, None).with_type(wanted)
+        return with_default(field, None if value is None else value.cast(wanted))
+
+    return _changed_field(schema, column, change)
+
+
+def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
+    """The schema in which a column may be NULL."""
+    return _changed_field(schema, find(schema, path), lambda field: field.with_nullable(True))
+
+
+def move_column(
+    schema: TableSchema, path: Path, first: bool = False, after: str | None = None
+) -> TableSchema:
+    """The schema with a column in another place among its siblings."""
+    column = find(schema, path)
+    if first == (after is not None):
+        raise InvalidInput("say where the column goes: first=True, or after another one")
+
+    def change(fields: _Fields) -> _Fields:
+        (moved,) = [field for field in fields if field.name == column.path[-1]]
+        return _placed([f for f in fields if f is not moved], moved, first, after)
+
+    return _changed(schema, column.path[:-1], change)
+
+
+def reorder_columns(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    """The schema with its columns in another order. Raises InvalidInput unless all are named."""
+    have = schema.tagged.names
+    if isinstance(names, str) or sorted(names) != sorted(have):
+        raise InvalidInput(f"reorder_columns takes every column once: {', '.join(have)}")
+    fields = [schema.tagged.field(name) for name in names]
+    return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
+
+
+def add_missing(schema: TableSchema, found: pa.Schema, next_id: int) -> TableSchema:
+    """The schema with the columns that rows have and the table has not."""
+    for field in found:
+        if field.name not in schema.tagged.names:
+            schema = add_column(schema, (field.name,), _storable(field.type), next_id)
+            next_id = max(next_id, max(schema.field_ids) + 1)
+    return schema
+
+
+def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of a type is one of another too, and the other is not the same."""
+    t = pa.types
+    if t.is_integer(old) and t.is_integer(new):
+        if t.is_signed_integer(old) == t.is_signed_integer(new):
+            return bool(new.bit_width > old.bit_width)
+        return bool(t.is_signed_integer(new) and new.bit_width > old.bit_width)
+    if t.is_floating(old) and t.is_floating(new):
+        return bool(new.bit_width > old.bit_width)
+    if t.is_decimal(old) and t.is_decimal(new):
+        wider = new.precision > old.precision and new.bit_width >= old.bit_width
+        return bool(wider and new.scale == old.scale)
+    if t.is_date32(old) and t.is_timestamp(new):
+        return new.tz is None and new.unit != "ns"
+    return False
+
+
+def widen_specs(
+    specs: Iterable[PartitionSpec], before: TableSchema, after: TableSchema, column: Column
+) -> tuple[PartitionSpec, ...]:
+    """The specs of a table one of whose columns has become wider.
+
+    Values stay the same and so does where rows belong. Raises InvalidInput where they would not.
+    """
+    return tuple(
+        replace(spec, fields=tuple(_widened(f, before, after, column) for f in spec.fields))
+        for spec in specs
+    )
+
+
+def _widened(
+    field: PartitionField, before: TableSchema, after: TableSchema, column: Column
+) -> PartitionField:
+    if column.field_id not in field.source_ids:
+        return field
+    wanted = after.columns[column.field_id].type
+    if pa.types.is_date(column.type):
+        raise InvalidInput(
+            f"column {_spelled(column)} cannot become {wanted}: the table is or was partitioned by "
+            f"{field.spell(before)}, and rows would belong elsewhere"
+        )
+    if not isinstance(field.transform, Identity | Truncate | Expression):
+        return field
+    sources = field.sources(after)
+    types = [pa.null() if source is None else source.type for source in sources]
+    result = field.transform.result_type(types)
+    if isinstance(field.transform, Expression) and result != field.result_type:
+        raise InvalidInput(
+            f"column {_spelled(column)} cannot become {wanted}: the table is or was partitioned by "
+            f"{field.spell(before)}, which would give {result} and not {field.result_type}"
+        )
+    return replace(field, result_type=result)
+
+
+def fits_files(written: TableSchema, schema: TableSchema) -> bool:
+    """Whether files that were written for one schema are right as they are under another.
+
+    They are where nothing has happened but that columns have come whose default is NULL, have
+    been moved, or may be NULL now.
+    """
+    now = {field_id(field): field for field in schema.tagged}
+    for field in written.tagged:
+        found = now.pop(field_id(field), None)
+        if found is None:
+            return False
+        if not found.equals(field.with_nullable(field.nullable or found.nullable), True):
+            return False
+    return all(field.nullable and default_of(field) is None for field in now.values())
+
+
+def _split(schema: TableSchema, path: Path) -> tuple[tuple[str, ...], str]:
+    """Where a new field goes, and its name."""
+    parts = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
+    if len(parts) < 2:
+        return (), parts[0] if parts else ""
+    parent = schema.column(parts[:-1])
+    if not pa.types.is_struct(parent.type):
+        raise InvalidInput(f"column {_spelled(parent)} is {parent.type} and has no fields")
+    return parent.path, parts[-1]
+
+
+def _changed(
+    schema: TableSchema, parents: Sequence[str], change: Callable[[_Fields], _Fields]
+) -> TableSchema:
+    """The schema with the fields of one struct, or its columns, changed."""
+    fields = _within(list(schema.tagged), list(parents), change)
+    return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
+
+
+def _changed_field(
+    schema: TableSchema, column: Column, change: Callable[[pa.Field], pa.Field]
+) -> TableSchema:
+    name = column.path[-1]
+    return _changed(
+        schema,
+        column.path[:-1],
+        lambda fields: [change(field) if field.name == name else field for field in fields],
+    )
+
+
+def _within(fields: _Fields, parents: list[str], change: Callable[[_Fields], _Fields]) -> _Fields:
+    if not parents:
+        return change(fields)
+    return [
+        field.with_type(pa.struct(_within(_children(field), parents[1:], change)))
+        if field.name == parents[0]
+        else field
+        for field in fields
+    ]
+
+
+def _children(field: pa.Field) -> _Fields:
+    return [field.type.field(i) for i in range(field.type.num_fields)]
+
+
+def _placed(fields: _Fields, field: pa.Field, first: bool, after: str | None) -> _Fields:
+    """Fields with one more, at a place that is told; at the end if none is."""
+    if first and after is not None:
+        raise InvalidInput("a column goes first or after another one, not both")
+    if first:
+        return [field, *fields]
+    if after is None:
+        return [*fields, field]
+    names = [known.name for known in fields]
+    if after not in names:
+        raise InvalidInput(f"unknown column {after!r} to come after: there are {', '.join(names)}")
+    at = names.index(after) + 1
+    return [*fields[:at], field, *fields[at:]]
+
+
+def _type(type: pa.DataType | str) -> pa.DataType:
+    if isinstance(type, str):
+        try:
+            return pa.type_for_alias(type)
+        except ValueError:
+            raise InvalidInput(f"unknown type {type!r}: give a pyarrow type") from None
+    if not isinstance(type, pa.DataType):
+        raise InvalidInput(f"a column's type is a pyarrow type, not {type!r}")
+    return type
+
+
+def _storable(type: pa.DataType) -> pa.DataType:
+    """The type that a column gets for rows of another that only comes in memory."""
+    t = pa.types
+    if t.is_dictionary(type):
+        return _storable(type.value_type)
+    if t.is_string_view(type):
+        return pa.string()
+    return pa.binary() if t.is_binary_view(type) else type
+
+
+def _scalar(value: Any, type: pa.DataType, name: str) -> pa.Scalar:
+    """A default in the column's type. Raises InvalidInput where it would change."""
+    try:
+        found = value.cast(type) if isinstance(value, pa.Scalar) else pa.scalar(value, type)
+        same = isinstance(value, pa.Scalar) or _is_same(value, found.as_py())
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(
+            f"the default {value!r} of {name!r} does not fit {type}: {error}"
+        ) from None
+    if not same:
+        raise InvalidInput(f"the default {value!r} of {name!r} does not fit {type}")
+    return found
+
+
+def _is_same(value: Any, held: Any) -> bool:
+    """Whether a column holds the Python value it was given; a float may have lost digits."""
+    if isinstance(held, float) and isinstance(value, int | float):
+        return True
+    return bool(value == held)
+
+
+def _spelled(column: Column) -> str:
+    return repr(".".join(column.path))

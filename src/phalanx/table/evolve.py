@@ -1,0 +1,171 @@
+"""Changes of shape: another spec or schema, each one snapshot that moves no row.
+
+Leaves stay as they are. What was written under an earlier spec is planned by that spec, and what
+was written under an earlier schema is seen through the newest (`phalanx.storage.mapping`). A
+change is worked out again where another came first, so that no id is given out twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import evolution
+from phalanx.model.evolution import Path
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import CustomField, PartitionSpec, build_spec
+from phalanx.storage.head import Head
+from phalanx.storage.leaf import check_storable
+from phalanx.transaction.view import View
+
+
+@dataclass
+class EvolvePartitioning:
+    """Cut rows that come from now on by other fields."""
+
+    name = "evolve partitioning"
+    entries: Sequence[str | CustomField]
+
+    def run(self, view: View) -> None:
+        spec = next_spec(view.head, self.entries)
+        if spec.fields != view.head.spec.fields:
+            view.add_spec(spec)
+
+
+def next_spec(head: Head, entries: Sequence[str | CustomField]) -> PartitionSpec:
+    """The spec that entries of `partition_by` would be. Raises InvalidInput for impossible ones."""
+    number = max(spec.id for spec in head.specs) + 1
+    return build_spec(number, entries, head.schema, head.specs)
+
+
+class SchemaChange(ABC):
+    """A change of the schema."""
+
+    name: str
+
+    def run(self, view: View) -> None:
+        """Raises InvalidInput where the change is impossible, or the table weak."""
+        head = view.head
+        if head.transactions == "weak":
+            raise InvalidInput(
+                f"the table {view.base.location.uri} is weak, and whoever reads or writes it does "
+                "so without a common schema: make_strong() it before its schema is changed"
+            )
+        schema = self.change(head)
+        if schema == head.schema:
+            return
+        check_storable(schema)
+        highest = max(head.max_field_id, *schema.field_ids)
+        view.change_head(schema=schema, max_field_id=highest)
+        specs = self.specs(head, schema)
+        if specs != head.specs:
+            view.change_specs(specs)
+
+    @abstractmethod
+    def change(self, head: Head) -> TableSchema:
+        """The schema that the table gets."""
+
+    def specs(self, head: Head, schema: TableSchema) -> tuple[PartitionSpec, ...]:
+        """The specs that go with it."""
+        return head.specs
+
+
+@dataclass
+class AddColumn(SchemaChange):
+    name = "add column"
+    path: Path
+    type: pa.DataType | str
+    default: Any
+    nullable: bool
+    first: bool
+    after: str | None
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.add_column(
+            head.schema,
+            self.path,
+            self.type,
+            head.max_field_id + 1,
+            self.default,
+            self.nullable,
+            self.first,
+            self.after,
+        )
+
+
+@dataclass
+class AddMissing(SchemaChange):
+    """Add the columns that rows have and the table has not: a part of what is done with them."""
+
+    name: str
+    found: pa.Schema
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.add_missing(head.schema, self.found, head.max_field_id + 1)
+
+
+@dataclass
+class DropColumn(SchemaChange):
+    name = "drop column"
+    path: Path
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.drop_column(head.schema, self.path)
+
+
+@dataclass
+class RenameColumn(SchemaChange):
+    name = "rename column"
+    path: Path
+    to: str
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.rename_column(head.schema, self.path, self.to)
+
+
+@dataclass
+class ChangeType(SchemaChange):
+    name = "change type"
+    path: Path
+    type: pa.DataType | str
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.change_type(head.schema, self.path, self.type)
+
+    def specs(self, head: Head, schema: TableSchema) -> tuple[PartitionSpec, ...]:
+        column = evolution.find(head.schema, self.path)
+        return evolution.widen_specs(head.specs, head.schema, schema, column)
+
+
+@dataclass
+class MakeNullable(SchemaChange):
+    name = "make nullable"
+    path: Path
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.make_nullable(head.schema, self.path)
+
+
+@dataclass
+class MoveColumn(SchemaChange):
+    name = "move column"
+    path: Path
+    first: bool
+    after: str | None
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.move_column(head.schema, self.path, self.first, self.after)
+
+
+@dataclass
+class ReorderColumns(SchemaChange):
+    name = "reorder columns"
+    names: Sequence[str]
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.reorder_columns(head.schema, self.names)

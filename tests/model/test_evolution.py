@@ -1,0 +1,293 @@
+"""Changes of a schema, as values."""
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from phalanx import InvalidInput, expr
+from phalanx.model.evolution import (
+    add_column,
+    add_missing,
+    change_type,
+    drop_column,
+    find,
+    fits_files,
+    is_wider,
+    make_nullable,
+    move_column,
+    rename_column,
+    reorder_columns,
+    widen_specs,
+)
+from phalanx.model.schema import TableSchema, default_of, with_default
+from phalanx.model.specs import build_spec
+
+SCHEMA = TableSchema.assign(
+    pa.schema(
+        [
+            pa.field("id", pa.int32(), nullable=False),
+            ("day", pa.date32()),
+            ("s", pa.struct([("x", pa.int32()), ("t", pa.struct([("u", pa.string())]))])),
+            ("tags", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+)
+NEXT = max(SCHEMA.field_ids) + 1
+
+
+def ids(schema):
+    return {".".join(column.path): id for id, column in schema.columns.items()}
+
+
+class TestAdd:
+    def test_last_first_and_after(self):
+        assert add_column(SCHEMA, "n", pa.int64(), NEXT).arrow.names[-1] == "n"
+        assert add_column(SCHEMA, "n", pa.int64(), NEXT, first=True).arrow.names[0] == "n"
+        found = add_column(SCHEMA, "n", pa.int64(), NEXT, after="id")
+        assert found.arrow.names == ["id", "n", "day", "s", "tags"]
+
+    def test_ids(self):
+        nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))])
+        found = add_column(SCHEMA, "n", nested, NEXT)
+        assert found.field_ids == [*SCHEMA.field_ids, *range(NEXT, NEXT + 4)]
+        assert ids(found)["n.a"] == NEXT + 1
+
+    def test_in_a_struct(self):
+        found = add_column(SCHEMA, "s.t.v", "int64", NEXT, first=True)
+        assert ids(found)["s.t.v"] == NEXT
+        assert found.arrow.field("s").type.field("t").type == pa.struct(
+            [("v", pa.int64()), ("u", pa.string())]
+        )
+        assert found == add_column(SCHEMA, ("s", "t", "v"), pa.int64(), NEXT, first=True)
+
+    @pytest.mark.parametrize(
+        ("type", "value"),
+        [
+            (pa.int8(), -7),
+            (pa.uint64(), 2**64 - 1),
+            (pa.float32(), 0.1),
+            (pa.float64(), float("inf")),
+            (pa.decimal128(10, 2), Decimal("-1.50")),
+            (pa.bool_(), False),
+            (pa.string(), "it's\n"),
+            (pa.binary(), b"\x00"),
+            (pa.date32(), dt.date(1969, 12, 31)),
+            (pa.timestamp("us"), dt.datetime(2025, 1, 2, 3, 4, 5, 6)),
+            (pa.timestamp("ms", "UTC"), dt.datetime(2025, 1, 2, tzinfo=dt.UTC)),
+            (pa.time64("us"), dt.time(1, 2, 3)),
+        ],
+        ids=str,
+    )
+    def test_defaults(self, type, value):
+        found = TableSchema.from_json(add_column(SCHEMA, "n", type, NEXT, value).to_json())
+        assert default_of(found.tagged.field("n")) == pa.scalar(value, type)
+        assert not found.stored.field("n").metadata
+
+    def test_must_not_be_null(self):
+        found = add_column(SCHEMA, "n", pa.int64(), NEXT, 0, nullable=False)
+        assert not found.arrow.field("n").nullable
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("id", pa.int64()), "twice"),
+            (("_rowid", pa.int64()), "Lance uses"),
+            (("", pa.int64()), "cannot be called"),
+            (("day.x", pa.int64()), "has no fields"),
+            (("none.x", pa.int64()), "unknown column"),
+            (("n", "integer"), "unknown type"),
+            (("n", int), "pyarrow type"),
+            (("n", pa.int8(), NEXT, 300), "does not fit"),
+            (("n", pa.int64(), NEXT, 1.5), "does not fit"),
+            (("n", pa.int64(), NEXT, "x"), "does not fit"),
+            (("n", pa.list_(pa.int64()), NEXT, [1]), "no default"),
+            (("n", pa.int64(), NEXT, None, False), "give a default"),
+            (("s.n", pa.int64(), NEXT, 5), "no default"),
+            (("n", pa.int64(), NEXT, None, True, False, "none"), "to come after"),
+            (("n", pa.int64(), NEXT, None, True, True, "id"), "not both"),
+        ],
+        ids=str,
+    )
+    def test_refused(self, arguments, said):
+        name, type, *others = arguments
+        with pytest.raises(InvalidInput, match=said):
+            add_column(SCHEMA, name, type, *(others or [NEXT]))
+
+    def test_what_rows_have(self):
+        rows = pa.schema([("id", pa.int64()), ("a", pa.string_view()), ("b", pa.list_(pa.int8()))])
+        found = add_missing(SCHEMA, rows, NEXT)
+        assert found.arrow.names == [*SCHEMA.arrow.names, "a", "b"]
+        assert found.arrow.field("a").type == pa.string()
+        assert found.field_ids[-3:] == [NEXT, NEXT + 1, NEXT + 2]
+        assert add_missing(SCHEMA, SCHEMA.arrow, NEXT) == SCHEMA
+
+
+class TestOthers:
+    def test_drop(self):
+        assert drop_column(SCHEMA, "tags").arrow.names == ["id", "day", "s"]
+        assert "s.x" not in ids(drop_column(SCHEMA, "s.x"))
+        with pytest.raises(InvalidInput, match="at least one field"):
+            drop_column(SCHEMA, "s.t.u")
+        with pytest.raises(InvalidInput, match="a table needs"):
+            drop_column(TableSchema.assign(pa.schema([("a", pa.int64())])), "a")
+
+    def test_rename(self):
+        found = rename_column(rename_column(SCHEMA, "id", "key"), "s.t", "w")
+        assert ids(found)["key"] == ids(SCHEMA)["id"]
+        assert ids(found)["s.w.u"] == ids(SCHEMA)["s.t.u"]
+        assert rename_column(SCHEMA, "id", "ID").arrow.names[0] == "ID"
+        with pytest.raises(InvalidInput, match="twice"):
+            rename_column(SCHEMA, "id", "day")
+        with pytest.raises(InvalidInput, match="no dot"):
+            rename_column(SCHEMA, "id", "a.b")
+
+    def test_order(self):
+        assert move_column(SCHEMA, "tags", first=True).arrow.names[0] == "tags"
+        assert move_column(SCHEMA, "id", after="day").arrow.names[:2] == ["day", "id"]
+        inside = move_column(SCHEMA, "s.t", first=True).arrow.field("s").type
+        assert [field.name for field in inside] == ["t", "x"]
+        found = reorder_columns(SCHEMA, ["tags", "s", "day", "id"])
+        assert ids(found) == ids(SCHEMA)
+        for wrong in (["id"], ["id", "id", "day", "s"], "id"):
+            with pytest.raises(InvalidInput, match="every column once"):
+                reorder_columns(SCHEMA, wrong)
+        with pytest.raises(InvalidInput, match="say where"):
+            move_column(SCHEMA, "id")
+
+    def test_nullable(self):
+        assert make_nullable(SCHEMA, "id").arrow.field("id").nullable
+
+    def test_find(self):
+        assert find(SCHEMA, "s.t.u").path == ("s", "t", "u")
+        assert find(SCHEMA, "ID").path == ("id",)
+        with pytest.raises(InvalidInput, match="unknown column"):
+            find(SCHEMA, "tags.key")
+
+
+WIDER = [
+    (pa.int8(), pa.int16()),
+    (pa.int8(), pa.int64()),
+    (pa.int32(), pa.int64()),
+    (pa.uint8(), pa.int16()),
+    (pa.uint32(), pa.uint64()),
+    (pa.float16(), pa.float32()),
+    (pa.float32(), pa.float64()),
+    (pa.decimal128(5, 2), pa.decimal128(9, 2)),
+    (pa.decimal128(5, 2), pa.decimal256(50, 2)),
+    (pa.date32(), pa.timestamp("us")),
+    (pa.date32(), pa.timestamp("s")),
+]
+NOT_WIDER = [
+    (pa.int64(), pa.int64()),
+    (pa.int64(), pa.int32()),
+    (pa.int32(), pa.uint64()),
+    (pa.uint32(), pa.int32()),
+    (pa.int32(), pa.float64()),
+    (pa.float64(), pa.float32()),
+    (pa.decimal128(9, 2), pa.decimal128(5, 2)),
+    (pa.decimal128(5, 2), pa.decimal128(9, 4)),
+    (pa.date32(), pa.timestamp("us", "UTC")),
+    (pa.date32(), pa.timestamp("ns")),
+    (pa.date32(), pa.date64()),
+    (pa.string(), pa.int64()),
+    (pa.int64(), pa.string()),
+]
+
+
+class TestTypes:
+    @pytest.mark.parametrize(("old", "new"), WIDER, ids=str)
+    def test_wider(self, old, new):
+        assert is_wider(old, new)
+
+    @pytest.mark.parametrize(("old", "new"), NOT_WIDER, ids=str)
+    def test_not_wider(self, old, new):
+        assert not is_wider(old, new)
+        schema = TableSchema.assign(pa.schema([("a", old)]))
+        with pytest.raises(InvalidInput, match="only be widened"):
+            change_type(schema, "a", new)
+
+    def test_the_id_stays(self):
+        found = change_type(change_type(SCHEMA, "id", pa.int64()), "s.x", "int64")
+        assert ids(found) == ids(SCHEMA)
+        assert find(found, "s.x").type == pa.int64()
+        assert not found.arrow.field("id").nullable
+
+    def test_a_default_stays_the_same_value(self):
+        field = with_default(pa.field("f", pa.float32()), pa.scalar(0.1, pa.float32()))
+        schema = TableSchema.assign(pa.schema([field]))
+        found = change_type(schema, "f", pa.float64())
+        assert default_of(found.tagged.field("f")).as_py() == pa.scalar(0.1, pa.float32()).as_py()
+
+
+class TestSpecs:
+    FIELDS = ("id", "truncate(10, id)", "bucket(4, id)", "year(day)")
+
+    def widened(self, entries, path, type):
+        specs = (build_spec(1, entries, SCHEMA),)
+        after = change_type(SCHEMA, path, type)
+        return widen_specs(specs, SCHEMA, after, find(SCHEMA, path))[0]
+
+    def test_values_of_identity_and_truncate_widen(self):
+        found = self.widened(self.FIELDS, "id", pa.int64())
+        assert [field.result_type for field in found.fields] == [
+            pa.int64(),
+            pa.int64(),
+            pa.int32(),
+            pa.int32(),
+        ]
+        assert [f.field_id for f in found.fields] == ["id", "id_truncate", "id_bucket", "day_year"]
+
+    def test_other_columns(self):
+        spec = build_spec(1, self.FIELDS, SCHEMA)
+        assert self.widened(self.FIELDS, "s.x", pa.int64()) == spec
+
+    @pytest.mark.parametrize("entry", ["day", "year(day)", "bucket(4, day)"])
+    def test_a_date_that_rows_are_cut_by(self, entry):
+        with pytest.raises(InvalidInput, match="rows would belong elsewhere"):
+            self.widened([entry], "day", pa.timestamp("us"))
+
+    def test_an_expression(self):
+        same = expr("CAST(col0 % 3 AS INT)", ["id"], name="third")
+        assert self.widened([same], "id", pa.int64()).fields[0].result_type == pa.int32()
+        other = expr("col0", ["id"], name="itself")
+        with pytest.raises(InvalidInput, match="would give int64"):
+            self.widened([other], "id", pa.int64())
+
+
+class TestFiles:
+    """Which files, written for the schema, are right as they are under another."""
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            SCHEMA,
+            add_column(SCHEMA, "n", pa.int64(), NEXT),
+            reorder_columns(SCHEMA, ["tags", "s", "day", "id"]),
+            make_nullable(SCHEMA, "id"),
+        ],
+        ids=["same", "column added", "reordered", "nullable"],
+    )
+    def test_right(self, schema):
+        assert fits_files(SCHEMA, schema)
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            add_column(SCHEMA, "n", pa.int64(), NEXT, 5),
+            add_column(SCHEMA, "s.n", pa.int64(), NEXT),
+            drop_column(SCHEMA, "day"),
+            rename_column(SCHEMA, "day", "date"),
+            change_type(SCHEMA, "id", pa.int64()),
+            TableSchema.assign(SCHEMA.arrow, NEXT),
+        ],
+        ids=["default", "inside", "dropped", "renamed", "widened", "replaced"],
+    )
+    def test_not_right(self, schema):
+        assert not fits_files(SCHEMA, schema)
+
+    def test_an_id_that_means_something_else(self):
+        mine = add_column(SCHEMA, "mine", pa.int64(), NEXT)
+        assert not fits_files(mine, add_column(SCHEMA, "yours", pa.int64(), NEXT))
+        assert fits_files(mine, add_column(SCHEMA, "mine", pa.int64(), NEXT))

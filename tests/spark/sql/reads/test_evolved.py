@@ -1,0 +1,105 @@
+"""Tables whose spec and schema have evolved, in Spark."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+SCHEMA = "id INT, country STRING, score FLOAT, day DATE, place STRUCT<city: STRING, zip: INT>"
+
+
+@pytest.fixture(scope="module")
+def evolved(shared_lake):
+    return evolve(shared_lake)
+
+
+def evolve(lake):
+    """Leaves of four shapes under two specs."""
+    lake.sql(f"CREATE TABLE {{db}}.t ({SCHEMA}) USING phalanx PARTITIONED BY (country)")
+    lake.sql(
+        "INSERT INTO {db}.t VALUES (1, 'US', 0.5, DATE'2025-01-01', named_struct('city', 'A', "
+        "'zip', 1)), (2, 'DE', 1.5, DATE'2025-01-02', NULL), (3, NULL, NULL, NULL, NULL)"
+    )
+    table = lake.open("t")
+    table.rename_column("country", "land").change_type("id", pa.int64())
+    table.change_type("score", pa.float64()).change_type("day", pa.timestamp("us"))
+    table.append([{"id": 2**40, "land": "US", "score": 0.1}])
+    table.add_column("n", pa.int32(), default=7, after="id")
+    table.evolve_partitioning(["bucket(4, id)", "land"])
+    table.append([{"id": 5, "land": "FR", "n": None}, {"id": 6, "land": "US"}])
+    table.add_column("place.floor", pa.int32()).drop_column("place.zip")
+    table.drop_column("score").add_column("score", pa.string())
+    return lake
+
+
+def test_rows(evolved):
+    noon = dt.datetime(2025, 1, 1)
+    assert evolved.rows("SELECT id, n, land, day, place, score FROM {db}.t") == sorted(
+        [
+            (1, 7, "US", noon, ("A", None), None),
+            (2, 7, "DE", dt.datetime(2025, 1, 2), None, None),
+            (3, 7, None, None, None, None),
+            (2**40, 7, "US", None, None, None),
+            (5, None, "FR", None, None, None),
+            (6, 7, "US", None, None, None),
+        ],
+        key=repr,
+    )
+
+
+FILTERS = [
+    ("land = 'US'", [1, 6, 2**40]),
+    ("id = 2", [2]),
+    ("id > 3000000000", [2**40]),
+    ("n = 7 AND land IS NOT NULL", [1, 2, 6, 2**40]),
+    ("n IS NULL", [5]),
+    ("place.city = 'A'", [1]),
+    ("place.floor IS NULL AND id < 3", [1, 2]),
+    ("score IS NULL AND day > TIMESTAMP_NTZ'2025-01-01 12:00:00'", [2]),
+    ("upper(land) = 'DE'", [2]),
+]
+
+
+def test_filters(evolved):
+    for where, ids in FILTERS:
+        found = evolved.rows(f"SELECT id FROM {{db}}.t WHERE {where}")
+        assert sorted(id for (id,) in found) == ids, where
+
+
+def test_aggregates(evolved):
+    assert evolved.rows("SELECT count(*), count(n), max(n), min(id), max(day) FROM {db}.t") == [
+        (6, 5, 7, 1, dt.datetime(2025, 1, 2))
+    ]
+    assert evolved.rows("SELECT land, count(*) FROM {db}.t GROUP BY land") == sorted(
+        [("US", 3), ("DE", 1), ("FR", 1), (None, 1)], key=repr
+    )
+
+
+def test_changes(lake):
+    evolve(lake)
+    lake.sql("DELETE FROM {db}.t WHERE id % 2 = 1 AND n = 7")
+    lake.sql("UPDATE {db}.t SET n = id + 1, land = 'XX' WHERE land = 'DE'")
+    lake.sql("INSERT INTO {db}.t (id, land, score) VALUES (9, 'US', 'new')")
+    lake.sql(
+        "MERGE INTO {db}.t USING (SELECT 6L AS id UNION SELECT 7L) s ON {db}.t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET score = 'merged' WHEN NOT MATCHED THEN INSERT (id) "
+        "VALUES (s.id)"
+    )
+    assert lake.rows("SELECT id, n, land, score FROM {db}.t") == sorted(
+        [
+            (2, 3, "XX", None),
+            (2**40, 7, "US", None),
+            (5, None, "FR", None),
+            (6, 7, "US", "merged"),
+            (7, None, None, None),
+            (9, None, "US", "new"),
+        ],
+        key=repr,
+    )
+    assert lake.open("t").check().ok
+
+
+def test_time_travel(evolved):
+    assert evolved.rows("SELECT * FROM {db}.t VERSION AS OF 2 WHERE country = 'US'") == [
+        (1, "US", 0.5, dt.date(2025, 1, 1), ("A", 1))
+    ]
