@@ -30,6 +30,8 @@ log = logging.getLogger("phalanx")
 
 #: Lance's description of a fragment, which others hand around and only this file looks into.
 Fragment = FragmentMetadata
+#: The operation that leaves nothing of the version before it, as `Leaf.changes` tells it.
+Overwrite = LanceOperation.Overwrite
 #: The version of a leaf that has just been made and holds no row.
 EMPTY_VERSION = 1
 #: How far back a leaf's changes are followed before they count as unknown.
