@@ -15,6 +15,7 @@ ALL = (
     "counts",
     "commits",
     "evolve",
+    "optimize",
     "bridge",
     "spark_scan",
     "spark_prune",

@@ -366,6 +366,26 @@ class Machine(RuleBasedStateMachine):
         assert (counts.inserted, counts.updated) == (len(set(chosen) - there), len(hits))
         self.landed(table, state)
 
+    # Files: no row changes, and there may be several versions, or none
+
+    @rule(number=st.integers(0, 1), rows=st.sampled_from([None, 2]))
+    def optimize(self, number, rows):
+        table, before = self.tables[number], max(self.at)
+        table.optimize(target_rows=rows)
+        self.unchanged(table, before)
+
+    @rule(number=st.integers(0, 1), step=st.sampled_from([None, 1, 3]))
+    def rewrite(self, number, step):
+        table, before = self.tables[number], max(self.at)
+        report = table.rewrite(step_rows=step)
+        assert (report.left, report.notes) == (0, [])
+        assert set(table.partitions()["spec"].to_pylist()) <= {table.spec.id}
+        self.unchanged(table, before)
+
+    def unchanged(self, table, before):
+        for version in range(before + 1, table.version + 1):
+            self.at[version] = self.at[before].copy()
+
     # History
 
     @rule(number=st.integers(0, 1))

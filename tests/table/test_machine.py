@@ -162,6 +162,8 @@ CHANGES = st.one_of(
     ),
     st.builds(Overwrite, ROWS, st.sampled_from(["table", "partitions", "where"]), FILTERS),
 )
+#: How files are to be laid out.
+ORDERS = [{}, {}, {"target_rows": 2}, {"sort_by": ["n"]}, {"zorder_by": ["id", "n"]}]
 #: Which of several handles is used: all but one may be behind.
 HANDLES = st.integers(0, 2)
 
@@ -255,6 +257,15 @@ class WeakMachine(RuleBasedStateMachine):
             change.do(tx)
             tx.count()
             1 / 0  # noqa: B018
+
+    @rule(number=HANDLES, where=st.none() | FILTERS, options=st.sampled_from(ORDERS))
+    def optimize(self, number, where, options):
+        """No row changes, and each group of leaves is a version of its own."""
+        table, before = self.handle(number), max(self.at)
+        report = table.optimize(None if where is None else where[0], **options)
+        assert report.notes == [] or where is not None
+        for version in range(before + 1, table.version + 1):
+            self.at[version] = self.at[before]
 
     @rule(number=HANDLES)
     def refresh(self, number):

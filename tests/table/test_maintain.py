@@ -426,6 +426,90 @@ class TestExpire:
         assert phalanx.open(root, version=now).version == 5
 
 
+class TestRetention:
+    def test_the_property_says_how_long(self, table, root):
+        age(root, 3)
+        assert table.expire_snapshots().snapshots == ()
+        table.set_properties({"retention.snapshots": "2 days"})
+        assert table.expire_snapshots(dry_run=True).snapshots == (1, 2, 3)
+        assert table.expire_snapshots().snapshots == (1, 2, 3)
+        assert versions(table) == [4, 5, 6]
+
+    def test_without_it_seven_days(self, table, root):
+        age(root, 6)
+        assert table.expire_snapshots().snapshots == ()
+        age(root, 8)
+        assert table.expire_snapshots().snapshots == (1, 2, 3)
+
+    def test_an_age_that_is_given_goes_before_it(self, table, root):
+        table.set_properties({"retention.snapshots": "99999999 weeks"})
+        assert table.expire_snapshots().snapshots == ()
+        assert table.expire_snapshots(NOTHING).snapshots == (1, 2, 3, 4)
+
+    def test_a_number_of_them_is_kept_however_old(self, table, root):
+        table.set_properties({"retention.min_snapshots": "3"})
+        age(root, 30)
+        first = table.expire_snapshots()
+        assert (first.snapshots, first.oldest) == ((1, 2), 3)
+        assert versions(table) == [3, 4, 5, 6]
+        assert ids(phalanx.open(root, version=3)) == [4]
+        assert table.expire_snapshots(NOTHING).snapshots == (3,)
+
+    def test_more_than_there_are(self, table, root):
+        table.set_properties({"retention.min_snapshots": "100"})
+        age(root, 30)
+        assert vacuum(table).snapshots == ()
+        assert versions(table) == [1, 2, 3, 4, 5]
+
+    def test_vacuum_keeps_them_with_their_files(self, table, root):
+        table.set_properties({"retention.min_snapshots": "4"})
+        age(root, 30)
+        report = vacuum(table)
+        assert (report.snapshots, report.files > 0) == ((1,), True)
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3]
+        assert table.check().ok
+        table.set_properties({"retention.min_snapshots": None})
+        assert vacuum(table, NOTHING, force=True).snapshots == (2, 3, 4, 5, 6)
+        assert ids(table) == [4, 5]
+        assert table.check().ok
+
+    def test_vacuum_keeps_what_is_kept_for_longer_than_files_are(self, table, root):
+        table.set_properties({"retention.snapshots": "60 days"})
+        age(root, 30)
+        report = vacuum(table)
+        assert (report.snapshots, report.files) == ((), 0)
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3]
+
+    def test_files_of_what_expires_early_stay_for_who_still_reads(self, table, root):
+        age(root, 30)
+        reader = phalanx.open(root)
+        table.set_properties({"retention.snapshots": "0 seconds"})
+        table.overwrite([row(9)])
+        assert vacuum(table).snapshots == (1, 2, 3, 4, 5)
+        assert ids(reader) == [4, 5]
+        with pytest.raises(TableNotFound):
+            phalanx.open(root, version=4)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("retention.snapshots", "a while", "no span of time"),
+            ("retention.snapshots", "-1 days", "no span of time"),
+            ("retention.snapshots", "7", "no span of time"),
+            ("retention.snapshots", "999999999 weeks", "too long"),
+            ("retention.min_snapshots", "0", "whole number from 1"),
+            ("retention.min_snapshots", "three", "whole number from 1"),
+            ("retention.snapshot", "7 days", "retention.snapshots"),
+        ],
+    )
+    def test_what_it_cannot_be(self, table, root, key, value, message):
+        with pytest.raises(InvalidInput, match=message):
+            table.set_properties({key: value})
+        with pytest.raises(InvalidInput, match=message):
+            phalanx.create(root / "other", SCHEMA, properties={key: value})
+        assert table.refresh().version == 4
+
+
 class TestOthersMeanwhile:
     def test_a_commit_in_between(self, table, root, monkeypatch):
         """The expiry is worked out on one snapshot and lands on another."""

@@ -6,7 +6,6 @@ A procedure says its parameters, its result and what it does; the rows it return
 from __future__ import annotations
 
 import datetime as dt
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,11 +16,9 @@ from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.warehouse import Warehouse
 from phalanx.table import health
+from phalanx.table.properties import span_of
 from phalanx.table.table import Table
 from phalanx.transaction.snapshot import Snapshot
-
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_SPAN = re.compile(r"(\d+)\s*(second|minute|hour|day|week)s?")
 
 Arguments = Mapping[str, Any]
 Rows = Iterable[Mapping[str, Any]]
@@ -71,12 +68,7 @@ def _location(warehouse: Warehouse, arguments: Arguments) -> Any:
 
 def _span(text: str | None) -> dt.timedelta | None:
     """A span of time such as '7 days'."""
-    if text is None:
-        return None
-    match = _SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        raise InvalidInput(f"{text!r} is no span of time: write it like '7 days' or '12 hours'")
-    return dt.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    return None if text is None else span_of(text)
 
 
 def _version(text: str) -> int | str:
@@ -108,7 +100,12 @@ class ExpireSnapshots(Procedure):
     description = "Give up snapshots that were the newest only before some time; no file goes yet."
     parameters = (
         TABLE,
-        Parameter("older_than", "STRING", "how old they must be, such as '30 days'"),
+        Parameter(
+            "older_than",
+            "STRING",
+            "how old they must be, such as '30 days'; the table's own retention, if not given",
+            "null",
+        ),
         DRY_RUN,
     )
     result: ClassVar = {"report": "STRING"}
@@ -117,8 +114,6 @@ class ExpireSnapshots(Procedure):
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
         span = _span(arguments["older_than"])
-        if span is None:
-            raise InvalidInput("older than what? Give older_than => '30 days'")
         report = _table(warehouse, arguments).expire_snapshots(span, bool(arguments["dry_run"]))
         return _lines(report)
 

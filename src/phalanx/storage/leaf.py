@@ -76,6 +76,18 @@ class FragmentSize:
 
 
 @dataclass(frozen=True)
+class Rewritten:
+    """Rows that are in other files than before: the fragments they were in, and the new ones."""
+
+    old: tuple[FragmentMetadata, ...]
+    new: Written
+
+    @property
+    def old_bytes(self) -> int:
+        return sum(f.file_size_bytes or 0 for fragment in self.old for f in fragment.files)
+
+
+@dataclass(frozen=True)
 class LeafDelta:
     """What changes in a leaf from one version to the next."""
 
@@ -85,26 +97,32 @@ class LeafDelta:
     removed: frozenset[int] = frozenset()
     #: Whether nothing of the version before stays.
     replaced: bool = False
+    #: The same rows in other files. It goes with nothing else; with `replaced` it is all rows, in
+    #: files for another schema than the version before has.
+    rewritten: tuple[Rewritten, ...] = ()
 
     @property
     def is_change(self) -> bool:
-        return bool(self.added or self.updated or self.removed or self.replaced)
+        changes = self.added or self.updated or self.removed or self.replaced
+        return bool(changes or self.rewritten)
 
     @property
     def touched(self) -> frozenset[int]:
         """The fragments of the version before that do not stay as they are."""
-        return frozenset(self.updated) | self.removed
+        rewritten = {fragment.id for part in self.rewritten for fragment in part.old}
+        return frozenset(self.updated) | self.removed | rewritten
 
     @property
     def paths(self) -> frozenset[str]:
         """The data files that are added."""
-        fragments = [fragment for part in self.added for fragment in part.fragments]
+        written = (*self.added, *(part.new for part in self.rewritten))
+        fragments = [fragment for part in written for fragment in part.fragments]
         return frozenset(file.path for fragment in fragments for file in fragment.files)
 
     @property
     def identity(self) -> Any:
         """Equal for deltas made of the same files."""
-        added = tuple(id(part) for part in self.added)
+        added = tuple(id(part) for part in (*self.added, *self.rewritten))
         updated = tuple(sorted((number, id(found)) for number, found in self.updated.items()))
         return added, updated, self.removed, self.replaced
 
@@ -112,7 +130,14 @@ class LeafDelta:
         """The Lance operation that makes this change."""
         fragments = [fragment for part in self.added for fragment in part.fragments]
         if self.replaced:
+            fragments += [f for part in self.rewritten for f in part.new.fragments]
             return LanceOperation.Overwrite(lance_schema(schema), fragments)
+        if self.rewritten:
+            groups = [
+                LanceOperation.RewriteGroup(list(part.old), list(part.new.fragments))
+                for part in self.rewritten
+            ]
+            return LanceOperation.Rewrite(groups, [])
         if not self.touched:
             return LanceOperation.Append(fragments)
         updated, removed = list(self.updated.values()), sorted(self.removed)
@@ -169,11 +194,11 @@ class Leaf:
         The first version of a dataset counts fields from 0, and later ones may be of an earlier
         schema. What is made here has no rows, and nobody refers to it.
         """
-        if self._is_current(handle):
+        if self.is_current(handle):
             return handle
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.schema), []))
 
-    def _is_current(self, handle: Any) -> bool:
+    def is_current(self, handle: Any) -> bool:
         """Whether a version has the table's schema for its own."""
         return bool(handle.lance_schema == lance_schema(self.schema))
 
@@ -197,11 +222,25 @@ class Leaf:
         """Write rows as new files of the leaf."""
         return self._written(_aligned(_unsliced(table)), table.schema, handle)
 
-    def _written(self, rows: Any, schema: pa.Schema, handle: Any) -> Written:
+    def _written(self, rows: Any, schema: pa.Schema, handle: Any, **limits: Any) -> Written:
         fragments = write_fragments(
-            rows, handle, schema=schema, storage_options=self.location.options
+            rows, handle, schema=schema, storage_options=self.location.options, **limits
         )
         return Written(tuple(fragments))
+
+    def write_stream(
+        self, batches: Iterable[pa.RecordBatch], handle: Any, max_rows: int, max_bytes: int
+    ) -> Written:
+        """Write rows as they come, as new files of about these sizes at most."""
+        stored = self.schema.stored
+        rows: Any = _stored(batches, stored)
+        if isinstance(batches, list):  # they are all there: a stream would only be slower
+            rows = pa.Table.from_batches(rows, stored)
+        else:
+            rows = pa.RecordBatchReader.from_batches(stored, rows)
+        return self._written(
+            rows, stored, handle, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
+        )
 
     def commit(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on top of a version; detached, so nobody sees it. Its version.
@@ -221,7 +260,7 @@ class Leaf:
                 delta = replace(delta, replaced=True)
         else:
             handle = self.open(base)
-            if delta.added and not delta.replaced and not self._is_current(handle):
+            if delta.added and not delta.replaced and not self.is_current(handle):
                 handle, delta = self._brought_up(handle, delta)
         return int(self._commit(handle, delta.operation(self.schema)).version)
 
@@ -282,7 +321,7 @@ class Leaf:
         except (OSError, lance.commit.CommitConflictError) as error:
             # The reply was lost, not necessarily the commit: its files tell.
             main = self.open(None)
-            if delta.added and delta.paths <= _paths(main):
+            if delta.paths and delta.paths <= _paths(main):
                 return int(main.version)
             reason = self.location.reason(error)
             if "conflict" not in reason.lower() and "concurrent" not in reason.lower():

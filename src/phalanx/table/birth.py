@@ -16,7 +16,8 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.table.operations import Append, check_properties
+from phalanx.table.operations import Append
+from phalanx.table.properties import check_properties
 from phalanx.table.write import WrittenLeaf
 from phalanx.transaction.commit import Transaction, first_rows
 from phalanx.transaction.snapshot import Snapshot

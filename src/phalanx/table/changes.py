@@ -46,7 +46,7 @@ from phalanx.table.operations import (
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.commit import Transaction
+from phalanx.transaction.commit import Footprint, Transaction
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 
@@ -154,9 +154,9 @@ class TableTransaction:
         return self.scan(where=where).count()
 
     def _reads(self, predicate: Predicate) -> None:
-        def footprint(snapshot: Snapshot) -> object:
+        def footprint(snapshot: Snapshot) -> Footprint:
             leaves = Plan(snapshot, predicate).leaves
-            return {(leaf.row.object_id, leaf.version) for leaf in leaves}
+            return {leaf.row.object_id: (leaf.row.location, leaf.version) for leaf in leaves}
 
         self._transaction.reads.append(footprint)
 

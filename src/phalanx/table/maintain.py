@@ -14,12 +14,13 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from phalanx.errors import ConflictError, CorruptTable, InvalidInput
+from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
 from phalanx.model.spelling import quote
 from phalanx.storage.files import (
     DETACHED,
@@ -32,6 +33,7 @@ from phalanx.storage.files import (
     is_leaf_id,
     version_of,
 )
+from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import (
@@ -43,12 +45,11 @@ from phalanx.storage.manifest import (
     SwapLost,
     transaction_row,
 )
+from phalanx.table.properties import DEFAULT_AGE, snapshot_age, snapshots_at_least
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, sequence_of
 
-#: How long a snapshot is kept after it was the newest, unless told otherwise.
-DEFAULT_AGE = dt.timedelta(days=7)
 #: Versions of the manifest that were the newest within this time stay even when forced: a swap
 #: may have started from one, and Lance accepts it unseen once the versions after it are gone.
 SWAP_FLOOR = dt.timedelta(minutes=10)
@@ -71,8 +72,8 @@ class ExpireReport:
     def __str__(self) -> str:
         verb = "would expire" if self.dry_run else "expired"
         return (
-            f"{verb} {_count(len(self.snapshots), 'snapshot')} and {_count(self.rows, 'row')} of "
-            f"the manifest; the oldest version is {self.oldest}"
+            f"{verb} {count_text(len(self.snapshots), 'snapshot')} and "
+            f"{count_text(self.rows, 'row')} of the manifest; the oldest version is {self.oldest}"
         )
 
 
@@ -102,24 +103,23 @@ class VacuumReport:
     def __str__(self) -> str:
         verb = "would remove" if self.dry_run else "removed"
         lines = [
-            f"{verb} {_count(self.files, 'file')} ({size_text(self.bytes)}), "
-            f"{_count(len(self.folders), 'folder')} among them; "
-            f"{_count(len(self.snapshots), 'snapshot')}, {_count(self.rows, 'row')} and "
-            f"{_count(len(self.manifest_versions), 'version')} of the manifest"
+            f"{verb} {count_text(self.files, 'file')} ({size_text(self.bytes)}), "
+            f"{count_text(len(self.folders), 'folder')} among them; "
+            f"{count_text(len(self.snapshots), 'snapshot')}, {count_text(self.rows, 'row')} and "
+            f"{count_text(len(self.manifest_versions), 'version')} of the manifest"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
 def expire_snapshots(
-    snapshot: Snapshot, older_than: dt.timedelta, dry_run: bool = False
+    snapshot: Snapshot, older_than: dt.timedelta | None = None, dry_run: bool = False
 ) -> ExpireReport:
     """Give up the snapshots that were the newest only before that time; tags keep theirs.
 
-    No file is removed: `vacuum` does that, when they are old enough. Raises InvalidInput for an
-    impossible age.
+    Without an age the table's property says it. No file is removed: `vacuum` does that, when they
+    are old enough. Raises InvalidInput for an impossible age.
     """
-    age = _check_age(older_than)
-    found = _expire(snapshot.location, dt.datetime.now(dt.UTC) - age, "expire", dry_run)
+    found = _expire(snapshot.location, _Policy.of(older_than), "expire", dry_run)
     return ExpireReport(dry_run, found.snapshots, found.row_count, found.oldest)
 
 
@@ -131,19 +131,22 @@ def vacuum(
 ) -> VacuumReport:
     """Remove old snapshots, and the files that nothing needs.
 
-    Files that nothing refers to go when they are older than `older_than` (7 days by default),
-    which is 24 hours at least unless forced: a writer that is still running may own them.
+    Snapshots go when they were the newest only before `older_than`, or as the table's properties
+    say. Files that nothing refers to go when they are older than `older_than` (7 days by
+    default), which is 24 hours at least unless forced: a writer that is still running may own
+    them.
 
     Raises InvalidInput for an age that is too short.
     """
-    age = _check_age(DEFAULT_AGE if older_than is None else older_than)
+    age = DEFAULT_AGE if older_than is None else older_than
+    policy = replace(_Policy.of(older_than), file_age=age)
     if age < GRACE_FLOOR and not force:
         raise InvalidInput(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "
             "files of that age: say force=True if there is none"
         )
-    now = dt.datetime.now(dt.UTC)
-    found = _expire(snapshot.location, now - age, "vacuum", dry_run)
+    now = policy.now
+    found = _expire(snapshot.location, policy, "vacuum", dry_run)
     reach("vacuum.rows-expired")
     with ThreadPoolExecutor(_WORKERS) as pool:
         sweep = _Sweep(snapshot.location, found, now - age, dry_run, pool)
@@ -164,13 +167,16 @@ def vacuum(
     )
 
 
-def anchor(snapshot: Snapshot, pool: Executor) -> None:
-    """Publish the leaves' versions on their main branches, where the table asks for it."""
+def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
+    """Publish the leaves' versions on their main branches, where the table asks for it.
+
+    With `chosen` only those of some leaves, by their places in the snapshot.
+    """
     head = snapshot.head
     if head.transactions == "weak" or head.properties.get("anchor", "maintenance") == "never":
         return
-    table = snapshot.leaves.table
-    places = zip(*(table.column(c).to_pylist() for c in ("location", "read_version")), strict=True)
+    leaves = snapshot.leaves
+    places = leaves.versions(np.arange(len(leaves)) if chosen is None else chosen)
 
     def publish(place: tuple[str, int | None]) -> None:
         Leaf(snapshot.location, place[0], head.schema).anchor(place[1])
@@ -178,10 +184,34 @@ def anchor(snapshot: Snapshot, pool: Executor) -> None:
     list(pool.map(publish, places))
 
 
-def _check_age(older_than: dt.timedelta) -> dt.timedelta:
-    if not isinstance(older_than, dt.timedelta) or older_than < dt.timedelta(0):
-        raise InvalidInput(f"older_than is a timedelta that is not negative, not {older_than!r}")
-    return older_than
+@dataclass(frozen=True)
+class _Policy:
+    """How long snapshots are kept: as somebody says now, or as the table says."""
+
+    older_than: dt.timedelta | None
+    now: dt.datetime
+    #: How old files must be that go with them: whoever reads a snapshot of that time needs them.
+    file_age: dt.timedelta = dt.timedelta(0)
+
+    @staticmethod
+    def of(older_than: dt.timedelta | None) -> _Policy:
+        known = older_than is None or isinstance(older_than, dt.timedelta)
+        if not known or (older_than is not None and older_than < dt.timedelta(0)):
+            raise InvalidInput(
+                f"older_than is a timedelta that is not negative, not {older_than!r}"
+            )
+        return _Policy(older_than, dt.datetime.now(dt.UTC))
+
+    def cutoff(self, head: Head) -> dt.datetime:
+        """What was the newest only before this time goes."""
+        age = snapshot_age(head.properties) if self.older_than is None else self.older_than
+        try:
+            return self.now - age
+        except OverflowError:
+            return dt.datetime.min.replace(tzinfo=dt.UTC)
+
+    def retention(self, newest: Snapshot) -> Retention:
+        return Retention.of(newest, self.cutoff(newest.head), self.now - self.file_age)
 
 
 # Snapshots
@@ -244,10 +274,13 @@ class Retention:
     first_open: int
 
     @staticmethod
-    def of(newest: Snapshot, cutoff: dt.datetime | None) -> Retention:
+    def of(
+        newest: Snapshot, cutoff: dt.datetime | None, files_since: dt.datetime | None = None
+    ) -> Retention:
         """What stays where everything goes that was the newest only before `cutoff`.
 
-        Without a cutoff: what can be opened now.
+        As many of the newest as the table's property says stay all the same, and so do the leaves
+        of what was the newest after `files_since`. Without a cutoff: what can be opened now.
         """
         manifest, head = newest.manifest, newest.head
         folder = DatasetFolder(newest.location, MANIFEST)
@@ -258,6 +291,10 @@ class Retention:
             first = versions[0] if versions else first
         else:
             first = min((v for v in versions if _is_after(superseded, v, cutoff)), default=first)
+        kept = first
+        if files_since is not None:
+            since = (v for v in versions if _is_after(superseded, v, files_since))
+            kept = min(kept, min(since, default=kept))
         oldest, first_open = head.oldest, manifest.version
         for version in (v for v in versions if v >= first):
             sequence = None
@@ -268,7 +305,13 @@ class Retention:
                 oldest, first_open = sequence, version
                 break
         oldest = min(oldest, head.sequence)
-        return Retention(newest.location, manifest, oldest, _tags(newest), first, first_open)
+        least = head.sequence - snapshots_at_least(head.properties) + 1
+        for wanted in range(max(head.oldest, least), oldest) if cutoff is not None else ():
+            with contextlib.suppress(TableNotFound):
+                oldest, first_open = wanted, newest.go_to(wanted).manifest.version
+                kept = min(kept, first_open)
+                break
+        return Retention(newest.location, manifest, oldest, _tags(newest), kept, first_open)
 
     @property
     def tagged(self) -> frozenset[int]:
@@ -311,12 +354,12 @@ class _Expired:
         return self.retention.oldest
 
 
-def _expire(location: Location, cutoff: dt.datetime, operation: str, dry_run: bool) -> _Expired:
+def _expire(location: Location, policy: _Policy, operation: str, dry_run: bool) -> _Expired:
     """Tell the manifest which snapshots are gone, in one transaction."""
     for attempt in range(_TRIES):
         newest = Snapshot.latest(location)
         newest.head.check_writable()
-        retention = Retention.of(newest, cutoff)
+        retention = policy.retention(newest)
         needed = retention.leaf_versions(retention.first_open).pairs()
         candidates = _versions_without(newest.manifest, needed)
         # From here on as little as possible: others may be waiting for the lock.
@@ -577,5 +620,7 @@ def size_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def count_text(number: int, thing: str) -> str:
+    """A number of things for people."""
+    many = "leaves" if thing == "leaf" else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else many}"

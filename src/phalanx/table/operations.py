@@ -35,8 +35,9 @@ from phalanx.storage.leaves import LeafRow
 from phalanx.storage.manifest import TAG, tag_row
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.table.properties import check_properties
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.conflicts import still_holds
+from phalanx.transaction.conflicts import same_rows, still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.view import View, read_statistics
@@ -121,8 +122,13 @@ class _WhereMatches:
     _kept: dict[str, _Kept] = field(default_factory=dict, kw_only=True)
     _seen: set[str] | None = field(default=None, kw_only=True)
 
-    def _in_scope(self, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
-        """Under snapshot isolation, leaves that have come since the first run are not looked at."""
+    def _in_scope(self, view: View, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
+        """Under snapshot isolation, leaves that have come since the first run are not looked at.
+
+        Unless rows have moved meanwhile: then those of the first run may be anywhere.
+        """
+        if view.rows_moved:
+            self.isolation = "serializable"
         if self.isolation == "serializable":
             return list(leaves)
         if self._seen is None:
@@ -140,7 +146,7 @@ class Delete(_WhereMatches):
     def run(self, view: View) -> None:
         view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
-        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
+        leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
         found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
         for leaf, kept in zip(leaves, found, strict=True):
             self._record(view, leaf, kept)
@@ -164,7 +170,9 @@ class Delete(_WhereMatches):
         if kept is None:
             self._kept[leaf.row.object_id] = _Kept(leaf.version, LeafDelta(), leaf.rows or 0)
             return None
-        if leaf.version is None or kept.version is None or leaf.version == kept.version:
+        if leaf.version is None or kept.version is None:
+            return None
+        if same_rows(at, kept.version, leaf.version):
             return None
         delta = LeafDelta(removed=at.fragment_ids(kept.version))
         if not still_holds(at, delta, kept.version, leaf.version, self.isolation):
@@ -192,7 +200,7 @@ class Update(_WhereMatches):
     def run(self, view: View) -> None:
         view.check_schema(self.schema)
         snapshot = view.current()
-        leaves = self._in_scope(Plan(snapshot, self.where).leaves)
+        leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
         # One leaf after the other: each is itself read and written by several threads.
         found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
         self.updated = 0
@@ -352,7 +360,7 @@ class ChangeRows:
     def run(self, view: View) -> None:
         view.check_schema(self.base.head.schema)
         current = view.current()
-        before, now = _by_id(self.base, self.deleted), _by_id(current, self.deleted)
+        before, now = leaves_by_id(self.base, self.deleted), leaves_by_id(current, self.deleted)
         for id, ids in self.deleted.items():
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
@@ -381,7 +389,7 @@ class ChangeRows:
         )
 
 
-def _by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
+def leaves_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
     """Leaves by their ids."""
     wanted = set(ids)
     listed = snapshot.leaves.table.column("object_id").to_pylist()
@@ -456,9 +464,6 @@ class DropTag:
         view.other_removed.append(tag_row(self.tag))
 
 
-PROPERTIES = {"anchor": ("maintenance", "commit", "never")}
-
-
 @dataclass
 class SetProperties:
     """Set properties of the table; None takes one away."""
@@ -471,16 +476,6 @@ class SetProperties:
         merged = {**view.base.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
         view.change_head(properties=kept)
-
-
-def check_properties(values: Mapping[str, str | None]) -> None:
-    """Refuse values that a property does not take."""
-    for key, value in values.items():
-        if not isinstance(key, str) or not isinstance(value, str | None):
-            raise InvalidInput("properties are strings")
-        allowed = PROPERTIES.get(key)
-        if allowed and value is not None and value not in allowed:
-            raise InvalidInput(f"the property {key} is one of {', '.join(allowed)}, not {value!r}")
 
 
 @dataclass

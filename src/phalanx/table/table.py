@@ -14,11 +14,14 @@ from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
-from phalanx.table import birth, health, inspect, maintain
+from phalanx.table import birth, health, inspect, maintain, optimize, rewrite
+from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.changes import MergeCounts, TableTransaction
 from phalanx.table.evolve import next_spec
 from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
+from phalanx.table.optimize import OptimizeReport
+from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
@@ -301,6 +304,8 @@ class Table:
 
         `anchor` says when leaf versions are published on their main branches, for plain Lance
         readers: at "maintenance" (vacuum and optimize), at every "commit", or "never".
+        `retention.snapshots` says how long snapshots are kept, such as "30 days", and
+        `retention.min_snapshots` how many of the newest are kept however old they are.
         """
         with self.transaction(**options) as tx:
             tx.set_properties(values)
@@ -405,22 +410,83 @@ class Table:
     def vacuum(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
     ) -> VacuumReport:
-        """Remove snapshots older than `older_than` (7 days) and the files that nothing needs.
+        """Remove snapshots older than `older_than` and the files that nothing needs.
 
-        Tagged versions stay. Files younger than 24 hours stay unless forced: a writer that is
-        still running may own them.
+        Without an age, snapshots go as the table's properties say (after 7 days by default), and
+        files after 7 days. Tagged versions stay. Files younger than 24 hours stay unless forced: a
+        writer that is still running may own them.
         """
         report = maintain.vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
         return report
 
-    def expire_snapshots(self, older_than: dt.timedelta, dry_run: bool = False) -> ExpireReport:
-        """Give up the snapshots that were the newest only before that time; no file goes yet."""
+    def expire_snapshots(
+        self, older_than: dt.timedelta | None = None, dry_run: bool = False
+    ) -> ExpireReport:
+        """Give up the snapshots that were the newest only before that time; no file goes yet.
+
+        Without an age the property `retention.snapshots` says it, and 7 days where it is not set.
+        """
         report = maintain.expire_snapshots(self._snapshot, older_than, dry_run)
         if not dry_run:
             self.refresh()
         return report
+
+    def optimize(
+        self,
+        where: str | None = None,
+        target_rows: int | None = None,
+        target_bytes: int | None = None,
+        dry_run: bool = False,
+        *,
+        sort_by: Sequence[str | tuple[str, str]] | None = None,
+        zorder_by: Sequence[str] | None = None,
+    ) -> OptimizeReport:
+        """Put the rows of each partition into fewer, larger files; deleted rows leave them.
+
+        `where` chooses partitions: one that may hold a matching row is taken whole. Files get
+        about `target_rows` rows (1,048,576) or `target_bytes` bytes (128 MiB), whichever comes
+        first. With `sort_by` (names, or pairs such as `("ts", "descending")`) or `zorder_by`
+        every chosen partition is rewritten in that order.
+
+        No row changes, and others may write meanwhile. Some leaves at a time become one
+        transaction, so what is done stays done if it is interrupted.
+        """
+        report = optimize.optimize(
+            self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
+        )
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def rewrite(
+        self,
+        where: str | None = None,
+        *,
+        step_rows: int | None = None,
+        step_bytes: int | None = None,
+        max_steps: int | None = None,
+        dry_run: bool = False,
+    ) -> RewriteReport:
+        """Move rows that were written under earlier specs into the partitions of the newest.
+
+        `where` chooses partitions: one that may hold a matching row is moved whole. Each step is
+        a transaction of at most `step_rows` rows (67,108,864) and `step_bytes` bytes (4 GiB), or
+        one file. No row changes, others may write meanwhile, and a call that was interrupted is
+        repeated to go on; `max_steps` stops it on purpose.
+        """
+        report = rewrite.rewrite(self._snapshot, where, step_rows, step_bytes, max_steps, dry_run)
+        if not dry_run:
+            self.refresh()
+        return report
+
+    def advise(self, leaf_bytes: int = LEAF_BYTES) -> Advice:
+        """Which partitions are too small, too large or skewed, what would be better, and how.
+
+        Only the manifest is looked at. A leaf of about `leaf_bytes` (512 MiB) is as it should be.
+        """
+        return advise(self._snapshot, leaf_bytes)
 
     def check(self) -> CheckReport:
         """Look for every inconsistency in the table; changes nothing."""

@@ -23,6 +23,7 @@ from phalanx.model.spelling import quote
 from phalanx.storage import durable
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
+from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
     NAMESPACE,
@@ -35,7 +36,7 @@ from phalanx.storage.manifest import (
     transaction_row,
 )
 from phalanx.transaction import lock
-from phalanx.transaction.conflicts import check_isolation
+from phalanx.transaction.conflicts import check_isolation, same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -52,6 +53,14 @@ _REINDEX_EVERY = 80
 _VERIFY_AFTER = GRACE_FLOOR / 2
 #: How long a transaction tries to win the swap before it gives up.
 PATIENCE_SECONDS = 120.0
+
+
+#: Leaves that a read depends on: their folders and versions by id.
+Footprint = Mapping[str, tuple[str, int | None]]
+
+
+#: The name of the operation that moves rows to other leaves, and changes none.
+MOVES_ROWS = "rewrite"
 
 
 class Operation(Protocol):
@@ -74,8 +83,12 @@ class Transaction:
         isolation: str = "serializable",
         durably: bool = False,
         epoch: Epoch | None = None,
+        started: float | None = None,
     ) -> None:
-        """Raises InvalidInput for an unusable id, UnsupportedTable where we must not write."""
+        """`started` is when the first file of it was written, if that was before now.
+
+        Raises InvalidInput for an unusable id, UnsupportedTable where we must not write.
+        """
         base.head.check_writable()
         if epoch is not None:
             base.refuse_weak("written by a stream")
@@ -89,10 +102,10 @@ class Transaction:
         self.named = transaction_id is not None
         self.isolation = check_isolation(isolation)
         self.durable = durably and base.location.is_local
-        self._started = time.time()
+        self._started = time.time() if started is None else started
         self.operations: list[Operation] = []
         #: What the author has read: functions that tell which leaves a read depends on.
-        self.reads: list[Callable[[Snapshot], object]] = []
+        self.reads: list[Callable[[Snapshot], Footprint]] = []
         #: What the author has been told: functions that count, and what they have counted.
         self.told: list[tuple[Callable[[], object], object]] = []
         #: Whether the commit found that somebody else's try had landed already.
@@ -351,10 +364,17 @@ class Transaction:
         self._check_table(newest)
         self._check_reads(newest)
         self._view = View(newest, self._commits, self._pool)
+        self._view.rows_moved = self.isolation == "snapshot" and self._moved_since(newest)
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
         self._check_told(newest)
+
+    def _moved_since(self, newest: Snapshot) -> bool:
+        """Whether somebody has moved rows from leaves of one spec to those of another."""
+        since = f"object_type = '{TRANSACTION}' AND sequence > {self.base.sequence}"
+        found = newest.manifest.read(["metadata"], since).column("metadata").to_pylist()
+        return any(json.loads(text).get("operation") == MOVES_ROWS for text in found)
 
     def _check_told(self, newest: Snapshot) -> None:
         """What the author has been told must come out again, where it may have led to more.
@@ -375,11 +395,20 @@ class Transaction:
         if self.isolation != "serializable":
             return
         for footprint in self.reads:
-            if footprint(self.base) != footprint(newest):
+            if not self._same_rows(footprint(self.base), footprint(newest)):
                 raise ConflictError(
                     f"rows of {self.location.uri} that this transaction has read were changed by "
                     f"{self._others(newest)}: nothing was written, try again"
                 )
+
+    def _same_rows(self, before: Footprint, after: Footprint) -> bool:
+        """Whether leaves hold the rows that they held; in which files is of no consequence."""
+        schema = self.base.head.schema
+        return before.keys() == after.keys() and all(
+            folder == after[id][0]
+            and same_rows(Leaf(self.location, folder, schema), version, after[id][1])
+            for id, (folder, version) in before.items()
+        )
 
     def _others(self, newest: Snapshot) -> str:
         """The transactions since the base, by id."""

@@ -10,6 +10,8 @@ The rules, for a change that was worked out on version B of a leaf and meets ver
 | takes rows out             | took rows out of other fragments     | holds        | holds     |
 | takes rows out             | compacted other fragments            | holds        | holds     |
 | takes rows out             | overwrote the leaf, or is unknown    | work out anew| work out anew |
+| puts rows into other files | touched the same fragments           | give up      | give up   |
+| puts rows into other files | added rows, other fragments          | holds        | holds     |
 
 Working it out anew means to run the change again on H, for that leaf alone. Reads of a
 transaction are held to the same standard: where a leaf that was read has changed, the
@@ -46,6 +48,16 @@ def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: s
         if adds and isolation == "serializable":
             return False
     return True
+
+
+def same_rows(leaf: Leaf, base: int | None, head: int | None) -> bool:
+    """Whether nothing has happened from `base` to `head` that changes rows."""
+    if base == head:
+        return True
+    operations = None if base is None or head is None else leaf.changes(base, head)
+    return operations is not None and all(
+        type(operation).__name__ in ("Rewrite", "CreateIndex") for operation in operations
+    )
 
 
 def _effect(operation: Any) -> tuple[frozenset[int] | None, bool]:

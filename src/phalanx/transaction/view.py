@@ -77,6 +77,10 @@ class Commits:
             self._made[key] = (version, leaf.wrote_anew, delta)
         return self._made[key][:2]
 
+    def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
+        """Take over a version that was made elsewhere, such as in another process."""
+        self._made[leaf.uri, base, delta.identity, leaf.schema] = (version, False, delta)
+
     def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
         """Commit for a weak table, where nothing is run again; what was done is remembered."""
         version = leaf.commit_on_main(base, delta)
@@ -108,6 +112,8 @@ class View:
         self._current: Snapshot | None = base
         self._leaves: Leaves | None = None
         self.counts = Counts()
+        #: Whether somebody has moved rows to other leaves since the transaction began.
+        self.rows_moved = False
         #: How many changes have been recorded.
         self.steps = 0
         #: What else the next snapshot changes: fields of the head, rows that are no leaves.
@@ -253,6 +259,27 @@ class View:
         work.row_count = _plus(work.row_count, -rows_removed)
         work.fragment_count = _plus(work.fragment_count, -len(removed))
         self._touched(place, removed=rows_removed)
+
+    def rewrite(self, row: LeafRow, delta: LeafDelta, stats: Statistics | None) -> None:
+        """Put the same rows of a leaf into other files. `stats` where they are known anew."""
+        place = self._as_of_base(self._place_of(row))
+        work = self._work(place)
+        assert not work.pending.is_change, place
+        work.pending = delta
+        work.statistics = self._statistics(work) if stats is None else stats
+        for part in delta.rewritten:
+            work.byte_count = _plus(work.byte_count, part.new.bytes - part.old_bytes)
+            more = len(part.new.fragments) - len(part.old)
+            work.fragment_count = _plus(work.fragment_count, more)
+        self._touched(place)
+
+    def prefetch_statistics_of(self, rows: Sequence[LeafRow]) -> None:
+        """The same for leaves that exist."""
+        self.prefetch_statistics([self._place_of(row) for row in rows])
+
+    def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
+        """Say that a change is committed already, where nothing has come in between."""
+        self._commits.made_before(leaf, base, delta, version)
 
     def remove(self, row: LeafRow) -> None:
         """Take a whole leaf out of the table. Its files are not touched.

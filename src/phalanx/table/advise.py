@@ -1,0 +1,455 @@
+"""Advice on partitions: which are too small, too large or skewed, and what would be better.
+
+Everything comes from the manifest: no leaf is opened. What another spec would make of the table is
+worked out from the values and sizes of the leaves there are. Where a field becomes coarser that is
+exact, because the new value of a leaf follows from the old one. Where rows would be cut finer, it
+is an estimate, which takes them to be spread evenly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.cuts import MOST_BUCKETS, UNITS, Cut, CutField, coarser, entries_of, finer
+from phalanx.model.domains import domain_of
+from phalanx.model.predicates import EVERYTHING
+from phalanx.model.specs import build_spec
+from phalanx.model.transforms import Bucket, Extract
+from phalanx.table.maintain import count_text, size_text
+from phalanx.table.plan import Plan
+from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.view import read_statistics
+
+#: How large a leaf should be, about. Up to a quarter or four times of it is as good.
+LEAF_BYTES = 512 * 1024 * 1024
+_AS_GOOD = 2.0
+#: From which part and which multiple of it on a leaf is called small or large.
+_SMALL, _LARGE = 1 / 16, 16
+#: How many times the median the largest leaf has where leaves are called skewed.
+_SKEW = 10
+#: Files below this size are small, and a leaf with so many of them is worth compacting.
+_FILE_BYTES = 16 * 1024 * 1024
+_FILES = 4
+#: By how many doublings, on average, another spec must bring leaves nearer to their size.
+_WORTH_IT = 0.5
+#: What the loss of a field, or one more that no query knows, weighs against that.
+_LOST, _ADDED = 0.25, 0.75
+_NAMED = 5
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that could be better.
+
+    `kind` is "small", "large", "skewed", "files", "old-spec" or "unknown".
+    """
+
+    kind: str
+    text: str
+    #: How many leaves it is about, and some of their names.
+    leaves: int = 0
+    examples: tuple[str, ...] = ()
+    #: What to do about it, if it is not the other spec that is suggested.
+    python: str | None = None
+    sql: str | None = None
+
+
+@dataclass(frozen=True)
+class BetterSpec:
+    """A spec that would suit the rows there are better."""
+
+    #: As `evolve_partitioning` takes it.
+    partition_by: tuple[Any, ...]
+    #: What the table would have, and the sizes of those leaves.
+    leaves: int
+    median_bytes: int
+    smallest_bytes: int
+    largest_bytes: int
+    #: Whether that is known, or takes rows to be spread evenly.
+    exact: bool
+    python: str
+    sql: str
+
+    def __str__(self) -> str:
+        about = "" if self.exact else "about "
+        entries = ", ".join(_shown(entry) for entry in self.partition_by) or "nothing"
+        return (
+            f"partitioned by {entries}, it would have {about}{count_text(self.leaves, 'leaf')} of "
+            f"{about}{size_text(self.median_bytes)} ({size_text(self.smallest_bytes)} to "
+            f"{size_text(self.largest_bytes)})"
+        )
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `advise` found."""
+
+    uri: str
+    partition_by: tuple[str, ...]
+    leaves: int
+    rows: int
+    bytes: int
+    findings: tuple[Finding, ...] = ()
+    better: BetterSpec | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.findings and self.better is None
+
+    def __str__(self) -> str:
+        fields = ", ".join(self.partition_by) or "nothing"
+        lines = [
+            f"{self.uri}: {count_text(self.leaves, 'leaf')}, {count_text(self.rows, 'row')}, "
+            f"{size_text(self.bytes)}, partitioned by {fields}"
+        ]
+        for found in self.findings:
+            lines.append(f"- {found.text}")
+            lines += _commands(found.python, found.sql)
+        if self.better is not None:
+            lines.append(f"- {self.better}")
+            lines += _commands(self.better.python, self.better.sql)
+        if self.ok:
+            lines.append("nothing to do: its partitions and files are of good size")
+        return "\n".join(lines)
+
+
+def _commands(python: str | None, sql: str | None) -> list[str]:
+    if python is None or sql is None:
+        return []
+    return [*(f"    {line}" for line in python.splitlines()), "  or, in Spark:"] + [
+        f"    {line}" for line in sql.splitlines()
+    ]
+
+
+def advise(snapshot: Snapshot, leaf_bytes: int = LEAF_BYTES) -> Advice:
+    """Look at the sizes of leaves and files, and say what could be better."""
+    if not isinstance(leaf_bytes, int) or isinstance(leaf_bytes, bool) or leaf_bytes < 1:
+        raise InvalidInput(f"leaf_bytes is a whole number from 1, not {leaf_bytes!r}")
+    return _Adviser(snapshot, leaf_bytes).advice()
+
+
+class _Adviser:
+    def __init__(self, snapshot: Snapshot, target: int) -> None:
+        self._snapshot, self._target = snapshot, target
+        self._leaves, self._head = snapshot.leaves, snapshot.head
+        self._plan = Plan(snapshot, EVERYTHING)
+        parts = [part for part in snapshot.location.uri.split("/") if part]
+        self._name = ".".join(parts[-2:])
+        self._start = Cut((), np.zeros(0), np.zeros(0))
+
+    def advice(self) -> Advice:
+        leaves, head = self._leaves, self._head
+        sizes, rows = leaves.byte_counts, leaves.row_counts
+        known = (sizes >= 0) & (rows >= 0)
+        low, high = leaves.range_of(head.spec_id)
+        current = np.arange(low, high)[known[low:high]]
+        findings = [
+            *self._unknown(int((~known).sum())),
+            *self._old(len(leaves) - (high - low)),
+            *self._files(np.flatnonzero(known)),
+        ]
+        better = None
+        # Rows that are still to be moved would change the picture.
+        if 2 * int(sizes[current].sum()) >= int(sizes[known].sum()) and len(current):
+            uneven = [*self._small(current), *self._large(current), *self._skewed(current)]
+            if uneven:
+                better = self._better(current)
+            if better is None:
+                # Nothing can be done about small leaves, and large ones can at least be sorted.
+                uneven = [self._sorted(found) for found in uneven if found.kind != "small"]
+            findings += uneven
+        return Advice(
+            self._snapshot.location.uri,
+            tuple(head.spec.spell(head.schema)),
+            len(leaves),
+            int(rows[known].sum()),
+            int(sizes[known].sum()),
+            tuple(findings),
+            better,
+        )
+
+    # What is the matter
+
+    def _unknown(self, count: int) -> Iterator[Finding]:
+        if count:
+            yield Finding(
+                "unknown",
+                f"the manifest does not know the sizes of {count_text(count, 'leaf')}, as in every "
+                "weak table: make_strong() counts them",
+                count,
+            )
+
+    def _old(self, count: int) -> Iterator[Finding]:
+        if count:
+            newest = self._head.spec.namespace
+            yield Finding(
+                "old-spec",
+                f"{count_text(count, 'leaf')} of earlier specs could be moved to {newest}",
+                count,
+                self._names(np.flatnonzero(self._leaves.spec_ids != self._head.spec_id)),
+                "table.rewrite()",
+                self._call("rewrite"),
+            )
+
+    def _files(self, known: Array) -> Iterator[Finding]:
+        leaves = self._leaves
+        files, sizes = leaves.fragment_counts[known], leaves.byte_counts[known]
+        many = known[(files >= _FILES) & (sizes < files * _FILE_BYTES)]
+        if len(many):
+            total = int(leaves.fragment_counts[many].sum())
+            mean = int(leaves.byte_counts[many].sum()) // max(1, total)
+            yield Finding(
+                "files",
+                f"{count_text(len(many), 'leaf')} consist of many small files: "
+                f"{total:,} of {size_text(mean)} on average",
+                len(many),
+                self._names(many),
+                "table.optimize()",
+                self._call("optimize"),
+            )
+
+    def _small(self, current: Array) -> Iterator[Finding]:
+        sizes = self._leaves.byte_counts[current]
+        small = current[sizes < self._target * _SMALL]
+        # One leaf that holds all there is cannot be larger, and half of the rest is enough.
+        if len(current) > 1 and 2 * len(small) > len(current):
+            median = int(np.median(sizes))
+            yield Finding(
+                "small",
+                f"{len(small):,} of {count_text(len(current), 'leaf')} are too small: half of all "
+                f"have at most {size_text(median)}, where {size_text(self._target)} would be good",
+                len(small),
+                self._names(small),
+            )
+
+    def _large(self, current: Array) -> Iterator[Finding]:
+        sizes = self._leaves.byte_counts[current]
+        large = current[sizes > self._target * _LARGE]
+        if len(large):
+            names = self._names(large[np.argsort(-self._leaves.byte_counts[large])])
+            yield Finding(
+                "large",
+                f"{count_text(len(large), 'leaf')} of {len(current):,} "
+                f"{'is' if len(large) == 1 else 'are'} too large, with up to "
+                f"{size_text(int(sizes.max()))}: {', '.join(names)}",
+                len(large),
+                names,
+            )
+
+    def _skewed(self, current: Array) -> Iterator[Finding]:
+        sizes = self._leaves.byte_counts[current]
+        median, largest = float(np.median(sizes)), int(sizes.max())
+        if len(current) < 3 or largest < self._target * _SMALL or largest <= _SKEW * median:
+            return
+        order = current[np.argsort(-sizes, kind="stable")]
+        heavy = order[self._leaves.byte_counts[order] > _SKEW * median]
+        share = self._leaves.byte_counts[heavy].sum() / max(1, sizes.sum())
+        names = self._names(heavy)
+        yield Finding(
+            "skewed",
+            f"{count_text(len(heavy), 'leaf')} of {len(current):,} "
+            f"{'holds' if len(heavy) == 1 else 'hold'} {share:.0%} of all bytes: "
+            f"{', '.join(names)}",
+            len(heavy),
+            names,
+        )
+
+    def _sorted(self, found: Finding) -> Finding:
+        """What helps where no other spec does: order within the leaf."""
+        column = self._bucket_column(())
+        if column is None or found.python is not None:
+            return found
+        return replace(
+            found,
+            text=f"{found.text}; no other spec would be better, but sorted by a column that "
+            "queries filter by, less of it would be read",
+            python=f"table.optimize(sort_by=[{column!r}])",
+            sql=self._call("optimize", f"sort_by => '{column}'"),
+        )
+
+    def _names(self, indices: Array) -> tuple[str, ...]:
+        return tuple(self._plan.name_of(self._leaves.row(int(i))) for i in indices[:_NAMED])
+
+    def _call(self, procedure: str, *arguments: str) -> str:
+        given = ", ".join([f"table => '{self._name}'", *arguments])
+        return f"CALL lake.system.{procedure}({given})"
+
+    # What would be better
+
+    def _better(self, current: Array) -> BetterSpec | None:
+        """The best spec that can be reached by small changes, if it is worth the move."""
+        start = cut = self._start = self._cut(current)
+        score = first = self._score(cut)
+        for _ in range(8):
+            found = [(self._score(other), n, other) for n, other in enumerate(self._moves(cut))]
+            best = min(found, default=None, key=lambda one: one[:2])
+            if best is None or best[0] >= score - 1e-9:
+                break
+            score, _, cut = best
+        if cut is start or first - score < _WORTH_IT:
+            return None
+        return self._described(cut)
+
+    def _cut(self, current: Array) -> Cut:
+        leaves, head = self._leaves, self._head
+        fields = []
+        for spec_field in head.spec.fields:
+            column = leaves.column(spec_field.column_name).take(current)
+            names = [
+                None if source is None else ".".join(source.path)
+                for source in spec_field.sources(head.schema)
+            ]
+            fields.append(
+                CutField(
+                    spec_field.transform,
+                    tuple(name or "" for name in names),
+                    column,
+                    dropped=None in names,
+                    name=spec_field.field_id,
+                )
+            )
+        return Cut(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
+
+    def _score(self, cut: Cut) -> float:
+        """How many doublings leaves are away from their size: the mean, by number and by bytes."""
+        sizes, counts, _ = cut.predicted()
+        away = np.abs(np.log2(np.maximum(sizes, 1) / self._target)) - _AS_GOOD
+        away = np.maximum(away, 0)
+        weights = sizes * counts
+        by_bytes = float((away * weights).sum() / max(1.0, weights.sum()))
+        mean = (float((away * counts).sum() / counts.sum()) + by_bytes) / 2
+        # Fields are there because queries filter by them, and nobody filters by a bucket.
+        kept = {one.columns for one in cut.fields}
+        hashed = {one.columns for one in cut.fields if isinstance(one.transform, Bucket)}
+        lost = [
+            one
+            for one in self._start.fields
+            if one.columns not in kept
+            or (one.columns in hashed and not isinstance(one.transform, Bucket))
+        ]
+        added = [f for f in cut.fields if isinstance(f.transform, Bucket) and f.column is None]
+        return mean + _LOST * len(lost) + _ADDED * len(added)
+
+    def _moves(self, cut: Cut) -> Iterator[Cut]:
+        """Specs that differ in one field, gentle changes first; inner fields before outer ones."""
+        for number in reversed(range(len(cut.fields))):
+            for less in coarser(cut.fields[number]):
+                yield cut.with_fields(number, (less,))
+        for number in reversed(range(len(cut.fields))):
+            if self._can_go(cut, number):
+                yield cut.with_fields(number, ())
+        for number, one in enumerate(cut.fields):
+            for more in finer(one):
+                yield cut.with_fields(number, more)
+        if not cut.fields:
+            yield from self._by_time(cut)
+        column = self._bucket_column(cut.fields)
+        if column is not None and not any(isinstance(f.transform, Bucket) for f in cut.fields):
+            for power in range(1, int(math.log2(MOST_BUCKETS)) + 1):
+                added = CutField(Bucket(2**power), (column,), None, factor=2**power)
+                yield cut.with_fields(len(cut.fields), (added,))
+
+    @staticmethod
+    def _can_go(cut: Cut, number: int) -> bool:
+        """A year stays as long as there is a month of it: a month alone prunes badly."""
+        one = cut.fields[number]
+        if not isinstance(one.transform, Extract):
+            return True
+        inner = UNITS[UNITS.index(type(one.transform)) + 1 :]
+        return not any(
+            other.columns == one.columns and isinstance(other.transform, inner)
+            for other in cut.fields
+        )
+
+    def _by_time(self, cut: Cut) -> Iterator[Cut]:
+        """An unpartitioned table by its first column of times, as far as they reach."""
+        leaves, schema = self._leaves, self._head.schema
+        stats = read_statistics(
+            self._snapshot, [leaves.row(i) for i in range(*leaves.range_of(self._head.spec_id))]
+        )
+        for column in schema.columns.values():
+            if len(column.path) > 1 or not pa.types.is_timestamp(column.type):
+                continue
+            bounds = [
+                found[column.field_id] for found in stats.values() if column.field_id in found
+            ]
+            ends = [b.low for b in bounds if b.low is not None]
+            ends += [b.high for b in bounds if b.high is not None]
+            if not ends:
+                continue
+            array = domain_of(column.type).array([min(ends), max(ends)])
+            first, last = (
+                array.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+            )
+            days = (last - first) / 86_400e6
+            for depth, unit in ((1, 365.25), (2, 30.44), (3, 1.0)):
+                made = [
+                    CutField(part(), column.path, None, factor=1) for part in UNITS[: depth - 1]
+                ]
+                count = max(1, math.ceil(days / unit))
+                made.append(CutField(UNITS[depth - 1](), column.path, None, factor=count))
+                yield cut.with_fields(0, tuple(made))
+            return
+
+    def _bucket_column(self, fields: Sequence[CutField]) -> str | None:
+        """A column that rows could be spread by: likely one with many values."""
+        used = {f.columns[0] for f in fields} | {
+            f.spell(self._head.schema) for f in self._head.spec.fields
+        }
+        found: list[tuple[bool, int, str]] = []
+        for column in self._head.schema.columns.values():
+            name, type = column.path[0], column.type
+            if len(column.path) > 1 or name in used:
+                continue
+            if pa.types.is_integer(type) or pa.types.is_string(type):
+                likely = name.lower() == "id" or name.lower().endswith("_id")
+                found.append((not likely, len(found), name))
+        return min(found)[2] if found else None
+
+    def _described(self, cut: Cut) -> BetterSpec | None:
+        sizes, counts, exact = cut.predicted()
+        entries = entries_of(cut.fields)
+        try:
+            head = self._head
+            number = max(spec.id for spec in head.specs) + 1
+            spec = build_spec(number, entries, head.schema, head.specs)
+        except InvalidInput:
+            return None
+        if spec.fields == head.spec.fields:
+            return None
+        order = np.argsort(sizes)
+        middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
+        listed = ", ".join(_shown(entry) for entry in entries)
+        texts = ", ".join("'" + _text(entry).replace("'", "''") + "'" for entry in entries)
+        return BetterSpec(
+            tuple(entries),
+            max(1, round(float(counts.sum()))),
+            int(sizes[order[min(middle, len(order) - 1)]]),
+            int(sizes.min()),
+            int(sizes.max()),
+            exact,
+            f"table.evolve_partitioning([{listed}])\ntable.rewrite()",
+            self._call("evolve_partitioning", f"partition_by => array({texts})")
+            + "\n"
+            + self._call("rewrite"),
+        )
+
+
+def _shown(entry: Any) -> str:
+    if isinstance(entry, str):
+        return repr(entry)
+    return f"phalanx.expr({entry.sql!r}, {list(entry.columns)!r}, name={entry.name!r})"
+
+
+def _text(entry: Any) -> str:
+    return entry if isinstance(entry, str) else _shown(entry)
