@@ -251,6 +251,24 @@ def test_a_version_that_changes_rows(root, table, name):
     assert flat(reader.rest()) == [1, 2, 3, 4, 5, 6]
 
 
+def test_upkeep_is_passed_over(root, table):
+    """Rows are in other files and partitions afterwards, and none of them comes again."""
+    reader = Reader(root)
+    reader.rest()
+    table.append([row(5)])
+    table.optimize()
+    table.append([row(6)])
+    table.evolve_partitioning(["bucket(2, id)"])
+    table.append([row(7)])
+    table.rewrite()
+    table.append([row(8)])
+    for limits in ({}, {"maxFilesPerTrigger": "1"}):
+        assert flat(Reader(root, start=reader.offset, **limits).rest()) == [5, 6, 7, 8]
+        first = flat(Reader(root, startingVersion="1", **limits).rest())
+        assert sorted(first) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert sorted(flat(Reader(root, maxFilesPerTrigger="1").rest())) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_a_version_that_nobody_expected_to_change_rows(root, table):
     """Several versions are looked at together, and then one by one to tell which it was."""
     reader = Reader(root)
