@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
-from phalanx.model.evolution import Path
+from phalanx.model.evolution import Path, find
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.specs import CustomField
@@ -21,6 +21,7 @@ from phalanx.table.evolve import (
     AddColumn,
     AddMissing,
     ChangeType,
+    DescribeColumn,
     DropColumn,
     EvolvePartitioning,
     MakeNullable,
@@ -350,6 +351,18 @@ class TableTransaction:
     def make_nullable(self, path: Path) -> None:
         """Let a column be NULL."""
         self._change_schema(MakeNullable(path))
+
+    def describe_column(self, path: Path, texts: Mapping[str, str | None]) -> None:
+        """Say something about a column, such as its `comment`; None takes a text away."""
+        self._change_schema(DescribeColumn(path, texts))
+
+    def has_column(self, path: Path) -> bool:
+        """Whether there is a column, or a field of a struct, with this path."""
+        try:
+            find(self._transaction.view.schema, path)
+        except InvalidInput:
+            return False
+        return True
 
     def move_column(self, path: Path, *, first: bool = False, after: str | None = None) -> None:
         """Put a column in another place."""
