@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.errors import CorruptTable, TableNotFound
 from phalanx.model.spelling import quote
-from phalanx.storage.leaf import FragmentSize, Leaf, Overwrite, fragments_of
+from phalanx.storage.leaf import FragmentSize, fragments_of, written_anew
 from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
@@ -234,7 +234,7 @@ def _added(
         known = _by_id(before, [row.object_id for row in changed])
     found = []
     for row in changed:
-        fragments = _new_fragments(after, known.get(row.object_id), row)
+        fragments = _new_fragments(after.location, known.get(row.object_id), row)
         if fragments is None:
             return None
         if fragments:
@@ -255,37 +255,36 @@ def _by_id(snapshot: Snapshot, ids: Sequence[str]) -> dict[str, LeafRow]:
 
 
 def _new_fragments(
-    snapshot: Snapshot, before: LeafRow | None, after: LeafRow
+    location: Location, before: LeafRow | None, after: LeafRow
 ) -> list[FragmentSize] | None:
     """The fragments that have come to a leaf; None where others have changed."""
-    location = snapshot.location
     found = fragments_of(location, after.location, after.read_version)
     if before is None:
         return found
     if before.read_version is None or before.location != after.location:
         return None
-    older = fragments_of(location, before.location, before.read_version)
-    known = {fragment.id: fragment for fragment in older}
-    stayed = [fragment for fragment in found if fragment.id in known]
-    if len(stayed) == len(known) and all(f.is_still(known[f.id]) for f in stayed):
-        return [fragment for fragment in found if fragment.id not in known]
-    leaf = Leaf(location, after.location, snapshot.head.schema)
-    made = after.read_version and leaf.changes(before.read_version, after.read_version)
-    if any(isinstance(one, Overwrite) for one in made or ()):
-        return _after_rows(found, sum(fragment.rows for fragment in older))
+    added = _beside(found, fragments_of(location, before.location, before.read_version))
+    if added is not None or after.read_version is None:
+        return added
+    # The first rows that come to a leaf after a change of the schema may make it be written anew.
+    with contextlib.suppress(CorruptTable, OSError, ValueError):
+        anew = written_anew(location, after.location, before.read_version, after.read_version)
+        if anew is not None:
+            return _beside(found, fragments_of(location, after.location, anew))
     return None
 
 
-def _after_rows(found: Sequence[FragmentSize], rows: int) -> list[FragmentSize] | None:
-    """The fragments of a leaf whose rows were written anew, for it was of an earlier schema.
-
-    Those that were there come first, so the others follow after as many rows.
-    """
-    for at, fragment in enumerate(found):
-        if rows <= 0:
-            return list(found[at:]) if rows == 0 else None
-        rows -= fragment.rows
-    return [] if rows == 0 else None
+def _beside(
+    found: Sequence[FragmentSize], older: Sequence[FragmentSize]
+) -> list[FragmentSize] | None:
+    """The fragments that are there beside others; None where those are not all as they were."""
+    known = {fragment.id: fragment for fragment in older}
+    stayed = [fragment for fragment in found if fragment.id in known]
+    if len(stayed) < len(known):
+        return None
+    if not all(fragment.is_still(known[fragment.id]) for fragment in stayed):
+        return None
+    return [fragment for fragment in found if fragment.id not in known]
 
 
 def _leaves(snapshot: Snapshot, which: str) -> list[LeafRow]:
