@@ -39,7 +39,7 @@ from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
 from phalanx.table.write import FILE_BYTES, WRITERS
-from phalanx.transaction.commit import Transaction
+from phalanx.transaction.commit import Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -439,7 +439,7 @@ def commit(
     the leaves that must be done again.
     """
     operation = Optimize(done)
-    transaction = Transaction(base, pool, started=started)
+    transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
     try:
         transaction.run(operation)
         reach("optimize.before-commit")
