@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "evolve",
     "optimize",
     "bridge",
     "spark_scan",

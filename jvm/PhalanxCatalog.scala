@@ -44,13 +44,14 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
     val found = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
     if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
-    table(ident, found)
+    new PhalanxTable(catalog +: parts(ident), found)
   }
 
-  private def table(ident: Identifier, found: JsonNode) =
-    new PhalanxTable(catalog +: parts(ident), found)
-
   override def loadTable(ident: Identifier): Table = load(ident)
+
+  /** A table for a stream that names it by its path: Spark forgets which catalog it came from. */
+  def loadForStream(ident: Identifier): Table = new PhalanxTable(
+    catalog +: parts(ident), loadTable(ident).asInstanceOf[PhalanxTable].found, hasFunctions = false)
 
   override def loadTable(ident: Identifier, version: String): Table =
     load(ident, "version" -> version)

@@ -1,25 +1,48 @@
 package org.apache.spark.sql.phalanx
 
+import java.util
+
 import org.apache.spark.sql.SparkSessionExtensions
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression}
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, Window}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, Subquery, Window}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
-import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2ScanRelation}
+import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2Relation, DataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike
 import org.apache.spark.sql.execution.joins.ShuffledJoin
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** What Phalanx adds to a session: `spark.sql.extensions`. */
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    extensions.injectOptimizerRule(_ => MarkLonely)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.
     extensions.injectQueryStagePrepRule(_ => SayWhyShuffled)
     extensions.injectColumnar(_ => new ColumnarRule {
       override def preColumnarTransitions: Rule[SparkPlan] = SayWhyShuffled
     })
+  }
+}
+
+/** Marks tables that are joined with nothing: Spark need not see their filters. */
+object MarkLonely extends Rule[LogicalPlan] {
+  val Option = "phalanx.alone"
+
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    // The plan of a subquery becomes part of a join later, and so does what has one.
+    val joins = plan.isInstanceOf[Subquery] || plan.exists(node =>
+      node.isInstanceOf[Join] || node.expressions.exists(SubqueryExpression.hasSubquery))
+    if (joins) plan
+    else plan.transform {
+      case found: DataSourceV2Relation
+          if found.table.isInstanceOf[PhalanxTable] && !found.options.containsKey(Option) =>
+        val more = new util.HashMap(found.options.asCaseSensitiveMap())
+        more.put(Option, "true")
+        found.copy(options = new CaseInsensitiveStringMap(more))
+    }
   }
 }
 

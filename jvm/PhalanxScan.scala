@@ -15,6 +15,7 @@ import org.apache.spark.sql.connector.expressions.filter.{PartitionPredicate, Pr
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.partitioning.{KeyGroupedPartitioning, Partitioning, UnknownPartitioning}
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.{ByteType, DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -37,8 +38,9 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
     byKey ++= keyed.map(_.asInstanceOf[PartitionPredicate])
     if (plain.isEmpty) return Array.empty
-    val answer = Bridge.call("push_filters",
-      "table" -> table.handle, "filters" -> plain.map(Json.expression)).get("filters")
+    val answer = Bridge.call("push_filters", "table" -> table.handle,
+      "filters" -> plain.map(Json.expression),
+      "alone" -> options.containsKey(MarkLonely.Option)).get("filters")
     val judged = plain.zip(Json.strings(answer))
     pushed ++= judged.collect { case (predicate, "helps" | "decides") => predicate }
     judged.collect { case (predicate, "helps" | "useless") => predicate }.toArray
@@ -145,6 +147,13 @@ class PhalanxScan(
 
   override def toBatch: Batch = this
 
+  private var stream: Option[PhalanxStream] = None
+
+  override def toMicroBatchStream(checkpoint: String): MicroBatchStream = {
+    stream = Some(new PhalanxStream(table, struct, outgoing, options))
+    stream.get
+  }
+
   private lazy val kept = if (byKey.isEmpty) None else Some(matching)
 
   /** What is asked of Python: the same for the plan and for the tasks. */
@@ -219,7 +228,7 @@ class PhalanxScan(
   }
 
   override def estimateStatistics(): Statistics = new Statistics {
-    private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull)
+    private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull || stream.isDefined)
       .fold(OptionalLong.empty())(found => OptionalLong.of(found.asLong()))
     override def sizeInBytes(): OptionalLong = known("bytes")
     override def numRows(): OptionalLong = known("rows")
@@ -245,13 +254,15 @@ class PhalanxScan(
 
   // What a person sees
 
-  override def description(): String = s"phalanx ${table.name()} ${plan.get("summary").asText()}" +
-    shuffled.fold("")(reason => s", shuffled for the join: $reason")
+  override def description(): String = {
+    val what = if (stream.isDefined) "as a stream" else plan.get("summary").asText()
+    s"phalanx ${table.name()} $what" + shuffled.fold("")(reason => s", shuffled for the join: $reason")
+  }
 
   override def supportedCustomMetrics(): Array[CustomMetric] =
     Metrics.seen(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
 
-  override def reportDriverMetrics(): Array[CustomTaskMetric] = Array(
+  override def reportDriverMetrics(): Array[CustomTaskMetric] = if (stream.isDefined) Array.empty else Array(
     Metric("leavesPlanned", plan.get("selected").asLong()),
     Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
 

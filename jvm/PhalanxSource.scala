@@ -41,7 +41,7 @@ class PhalanxSource extends SupportsCatalogOptions with DataSourceRegister {
 
   private def table(options: CaseInsensitiveStringMap): Table = {
     val catalog = SparkSession.active.sessionState.catalogManager.catalog(extractCatalog(options))
-    catalog.asInstanceOf[PhalanxCatalog].loadTable(extractIdentifier(options))
+    catalog.asInstanceOf[PhalanxCatalog].loadForStream(extractIdentifier(options))
   }
 
   override def inferSchema(options: CaseInsensitiveStringMap): StructType = table(options).schema()

@@ -18,9 +18,11 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 /**
  * A table at one version, as Python has described it.
  *
- * `handle` is Python's own: it goes back to it with every call.
+ * `handle` is Python's own: it goes back to it with every call. `hasFunctions` says whether Spark
+ * knows the table's catalog, and with it the functions that transforms are.
  */
-class PhalanxTable(val names: Seq[String], val found: JsonNode) extends Table with SupportsRead
+class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions: Boolean = true)
+    extends Table with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
     with SupportsRowLevelOperations {
 

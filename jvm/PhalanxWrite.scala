@@ -15,6 +15,8 @@ import org.apache.spark.sql.connector.expressions.{Expression, SortOrder}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
+import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.types.StructType
 
 /** Append, or replace: everything, the partitions that are written to, or what matches a filter. */
@@ -42,10 +44,15 @@ class PhalanxWriteBuilder(table: PhalanxTable, info: LogicalWriteInfo) extends W
 }
 
 class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, replaced: Seq[Predicate])
-    extends Write with BatchWrite with RequiresDistributionAndOrdering {
+    extends Write with BatchWrite with StreamingWrite with RequiresDistributionAndOrdering {
+
+  /** The stream that writes, by the id that its checkpoint keeps for it. */
+  private var query: Option[String] = None
 
   private lazy val plan: JsonNode = Bridge.call("start_write",
     "table" -> table.handle,
+    "query" -> query,
+    "functions" -> table.hasFunctions,
     "mode" -> mode,
     "filters" -> replaced.map(Json.expression),
     "schema" -> info.schema().json,
@@ -56,6 +63,13 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   override def description(): String = s"phalanx ${table.name()} ($mode)"
 
   override def toBatch: BatchWrite = this
+
+  override def toStreaming: StreamingWrite = {
+    query = Some(info.queryId())
+    this
+  }
+
+  override def useCommitCoordinator(): Boolean = true
 
   // Rows of one partition come together, but a large partition may be written by several tasks.
 
@@ -72,7 +86,19 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   override def requiredOrdering(): Array[SortOrder] = Array.empty
 
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DataWriterFactory =
-    new PhalanxWriterFactory(Json.bytes(plan.get("command")), info.schema())
+    new PhalanxWriterFactory(Json.bytes(plan.get("command")), Json.struct(plan.get("schema")))
+
+  override def createStreamingWriterFactory(physical: PhysicalWriteInfo): StreamingDataWriterFactory = {
+    val context = SparkSession.active.sparkContext
+    if (context.getLocalProperty(StreamExecution.IS_CONTINUOUS_PROCESSING) == "true") {
+      throw Bridge.refusal(s"${table.name()} takes rows in micro-batches: use another trigger than a continuous one")
+    }
+    new PhalanxWriterFactory(Json.bytes(plan.get("command")), Json.struct(plan.get("schema")))
+  }
+
+  override def commit(epoch: Long, messages: Array[WriterCommitMessage]): Unit =
+    report(Bridge.call("commit_write", "job" -> plan.get("job"), "epoch" -> epoch,
+      "messages" -> PhalanxMessage.bytes(messages)))
 
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
     val arguments = Seq(
@@ -81,14 +107,19 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
     table match {
       case staged: PhalanxStagedTable => staged.hold(arguments)
       case _ =>
-        val done = Bridge.call("commit_write", arguments: _*)
-        rows = done.get("rows").asLong()
-        leaves = done.get("leaves").asLong()
+        report(Bridge.call("commit_write", arguments: _*))
     }
+  }
+
+  private def report(done: JsonNode): Unit = {
+    rows = done.get("rows").asLong()
+    leaves = done.get("leaves").asLong()
   }
 
   /** What has been written stays invisible; vacuum removes it. */
   override def abort(messages: Array[WriterCommitMessage]): Unit = ()
+
+  override def abort(epoch: Long, messages: Array[WriterCommitMessage]): Unit = ()
 
   override def supportedCustomMetrics(): Array[CustomMetric] =
     Metrics.seen(new RowsWritten, new LeavesWritten)
@@ -131,8 +162,12 @@ object Metrics {
   }
 }
 
-class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends DataWriterFactory {
+class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends DataWriterFactory
+    with StreamingDataWriterFactory {
   private val workers = new Workers
+
+  override def createWriter(partition: Int, task: Long, epoch: Long): DataWriter[InternalRow] =
+    createWriter(partition, task)
 
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] =
     new DataWriter[InternalRow] {

@@ -283,6 +283,9 @@ class TestPartitionSources:
         assert table.delete("id IN (1, 4)") == 2
         assert table.update({"f": "0"}, "id = 2") == 1
         assert {r["part"]: r["rows"] for r in table.partitions().to_pylist()} == {None: 3}
+        assert table.count_by(["part"]).to_pylist() == [{"part": None, "count": 3}]
+        with pytest.raises(InvalidInput, match="was dropped"):
+            table.count_by(["part"], "id > 2")
         assert "dropped column" in repr(table)
         assert table.check().ok
 
@@ -551,6 +554,16 @@ class TestMergeSchema:
     def test_whatever_rows_come_in(self, table, data):
         table.append(data, merge_schema=True)
         assert column(table, "n", "id > 3") == {4: 1.5, 5: None}
+
+    def test_overwrite_and_merge(self, table):
+        table.overwrite([{"id": 2, "part": "b", "n": 1}], "partitions", merge_schema=True)
+        assert column(table, "n") == {1: None, 2: 1, 3: None}
+        counts = table.merge([{"id": 2, "part": "b", "m": "x"}], ["id"], merge_schema=True)
+        assert counts["updated"] == 1
+        assert column(table, "m") == {1: None, 2: "x", 3: None}
+        table.overwrite([{"id": 1, "k": 2}], where="id = 1", merge_schema=True)
+        assert column(table, "k") == {1: 2, 2: None, 3: None}
+        assert table.snapshots()["operation"].to_pylist()[2:4] == ["overwrite", "merge"]
 
     def test_nothing_new(self, table):
         table.append([row(4)], merge_schema=True)

@@ -65,6 +65,19 @@ class TestRoundTrip:
         assert ids(old) == [1, 2]
         assert phalanx.open(table.uri, version=1, storage_options=options).count() == 0
 
+    def test_other_shapes(self, table, options):
+        table.rename_column("country", "land").add_column("n", pa.int32(), default=7)
+        table.evolve_partitioning(["n", "land"])
+        table.append([{"id": 3, "land": "x", "n": 8}])
+        table.change_type("n", pa.int64())
+        table.append([{"id": 4, "land": "x", "n": 2**40}, {"id": 5, "land": "x", "n": 8}])
+        again = phalanx.open(table.uri, storage_options=options)
+        assert again.count("land = 'x'") == 3
+        assert again.count("n = 7") == 2
+        assert again.count("n >= 8") == 3
+        assert again.scan(where="n = 8").plan().selected == 3
+        assert again.check().ok
+
     def test_leaves_are_where_the_plan_says(self, table, options):
         for leaf in table.scan().plan().leaves:
             dataset = lance.dataset(leaf.uri, version=leaf.version, storage_options=options)

@@ -27,8 +27,9 @@ from phalanx.model.transforms import Identity, Transform
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import Planner, command_of, spelled
+from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.reader import Piece
+from phalanx.spark.tasks import command_of
 from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.location import Location

@@ -29,6 +29,7 @@ _METADATA_COLUMNS = (
     ("_rowid", "BIGINT", "the row's id in its leaf"),
 )
 _WRITE = ("BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
+_STREAMS = ("MICRO_BATCH_READ", "STREAMING_WRITE")
 
 
 # Tables
@@ -87,7 +88,7 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         ],
         "runtime_columns": [path for field in fields for path in field.sources],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
-        "capabilities": ["BATCH_READ", *_WRITE],
+        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS],
     }
 
 

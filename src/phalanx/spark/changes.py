@@ -18,8 +18,8 @@ from phalanx.model.predicates import EVERYTHING, Predicate, conjoin
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import command_of
 from phalanx.spark.reader import LEAF, ROW_ID
+from phalanx.spark.tasks import command_of
 from phalanx.spark.writer import MESSAGE, fitting, together
 from phalanx.table.operations import ChangeRows
 from phalanx.table.table import Table

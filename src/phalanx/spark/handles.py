@@ -30,6 +30,8 @@ class Handle:
     options: Mapping[str, str] | None = None
     #: Which table about the table it is: `partitions`, `snapshots`, `files` or `specs`.
     about: str | None = None
+    #: The id of the table: another one may come to lie at the same place.
+    table: str = ""
 
     @staticmethod
     def of(snapshot: Snapshot, about: str | None = None) -> Handle:
@@ -40,6 +42,7 @@ class Handle:
             snapshot.head.transaction_id,
             snapshot.location.options,
             about,
+            snapshot.head.table_id,
         )
 
     @staticmethod

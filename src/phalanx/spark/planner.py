@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-import pickle
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -22,12 +21,10 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, AboutTask, Piece, ReadTask
+from phalanx.spark.reader import PARTITION, AboutTask, Piece
+from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import exchange_type, is_finer
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
@@ -36,9 +33,6 @@ from phalanx.transaction.snapshot import Snapshot
 #: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
 KEYED_LEAVES = "spark.sql.phalanx.keyedLeaves"
 _KEYED_LEAVES = 256
-#: What opening a leaf costs, in bytes that could be read meanwhile.
-_OPEN_BYTES = 256 * 1024
-_SMALLEST_TASK = 4 * 1024 * 1024
 #: Up to how many leaves the tasks come with the plan, which saves a call.
 _FEW_LEAVES = 16
 _KEPT = 8
@@ -50,18 +44,24 @@ def push_filters(request: Request) -> Reply:
     handle = Handle.from_json(request["table"])
     if handle.about is not None:
         return {"filters": ["useless"] * len(request["filters"])}
-    snapshot = handle.snapshot()
-    return {"filters": [_judge(snapshot, f, request["zone"]) for f in request["filters"]]}
+    snapshot, zone, alone = handle.snapshot(), request["zone"], request["alone"]
+    return {"filters": [_judge(snapshot, f, zone, alone) for f in request["filters"]]}
 
 
-def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str) -> str:
+def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str, alone: bool) -> str:
+    """Lance evaluates every filter that helps. Where tables are joined, Spark gets it back all the
+    same, for it prunes one table by another only where it sees that filters leave little of it."""
     try:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
     except Untranslatable:
         return "useless"
     # Times finer than Spark's may fall on the other side of a bound once they are Spark's.
-    exact = not any(is_finer(column.type) for column in columns_of(predicate))
-    return "decides" if exact else "helps"
+    if any(is_finer(column.type) for column in columns_of(predicate)):
+        return "helps"
+    if alone:
+        return "decides"
+    plan = Plan(snapshot, predicate)
+    return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"
 
 
 @operation
@@ -156,17 +156,6 @@ def _planner(request: Request) -> Planner:
     return found
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    """A leaf to be read, with what its task will weigh."""
-
-    row: LeafRow
-    piece: Piece
-    bytes: int
-    #: Whether it can be read together with others.
-    bundled: bool
-
-
 class Planner:
     """One scan."""
 
@@ -174,9 +163,7 @@ class Planner:
         self._request = request
         self._snapshot = handle.snapshot()
         schema, zone = self._snapshot.head.schema, request["zone"]
-        self._columns = [field["name"] for field in json.loads(request["schema"])["fields"]]
-        special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
-        self._hidden = tuple(name for name in self._columns if name in special)
+        self._tasks = Tasks(self._snapshot.location, schema, request)
         self._plan = Plan(self._snapshot, conjunction_of(request["filters"], schema, zone))
         self._indices = self._plan.indices
         if request.get("leaves") is not None:
@@ -195,12 +182,20 @@ class Planner:
 
     def tasks(self, packed: bool) -> list[Reply]:
         """The tasks; all with keys, or none."""
-        fields = [] if packed else self._keys[0]
+        fields, chosen = [] if packed else self._keys[0], self._chosen(self._indices)
         if fields:
-            return self._keyed(self._chosen(self._indices), fields)
-        return [{"command": self._command(pieces)} for pieces in self.pieces(self._indices)]
+            return self._keyed(chosen, fields)
+        return [{"command": command} for command in self._tasks.packed(chosen)]
 
-    def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[_Leaf]:
+    def pieces(self, indices: Any, groups: Mapping[int, Any]) -> list[list[Piece]]:
+        """Leaves cut into tasks. Those of different groups are never in one piece."""
+        return self._tasks.pieces(self._chosen(indices, groups))
+
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
+        return self._tasks.seen_through(pieces)
+
+    def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         small = are_small(self._snapshot.leaves, indices).tolist()
         return [
             self._leaf(int(index), is_small, None if groups is None else groups[int(index)])
@@ -213,7 +208,7 @@ class Planner:
         bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
-        few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > _SMALLEST_TASK))
+        few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > SMALLEST))
         return {
             "tasks": {"packed": self.tasks(True), "keyed": self.tasks(False)} if few else {},
             "partitioning": [field.to_key() for field in fields],
@@ -222,7 +217,7 @@ class Planner:
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
-            "bytes": int(np.where(bytes < 0, _SMALLEST_TASK, bytes).sum() * self._share()),
+            "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._share()),
             "summary": self._summary(),
         }
 
@@ -231,21 +226,14 @@ class Planner:
         by = self._plan.pruned_by if self._plan.pruned else "join keys" if pruned else "nothing"
         return (
             f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, "
-            f"columns [{', '.join(self._columns)}], version {self._snapshot.sequence}"
+            f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int, is_small: bool, group: Any = None) -> _Leaf:
-        row = self._snapshot.leaves.row(index)
-        named, leaf_named = PARTITION in self._hidden, LEAF in self._hidden
-        piece = Piece(
-            (Member(row.location, row.read_version),),
-            self._plan.residual(index),
-            partition=self._plan.name_of(row) if named else "",
-            leaf=row.object_id if leaf_named else "",
-            group=group,
-        )
-        bundled = is_small and not self._hidden
-        return _Leaf(row, piece, row.byte_count or _SMALLEST_TASK, bundled)
+    def _leaf(self, index: int, is_small: bool, group: Any = None) -> Chosen:
+        row, hidden = self._snapshot.leaves.row(index), self._tasks.hidden
+        name = self._plan.name_of(row) if PARTITION in hidden else ""
+        piece = self._tasks.piece(row, name, where=self._plan.residual(index), group=group)
+        return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
     def _share(self) -> float:
         """What part of the bytes the columns are, roughly."""
@@ -253,13 +241,6 @@ class Planner:
         whole = sum(_width(field.type) for field in schema)
         fields = json.loads(self._request["schema"])["fields"]
         return min(1.0, sum(_width(exchange_type(f["type"])) for f in fields) / max(whole, 1))
-
-    def _task_bytes(self, chosen: Sequence[_Leaf]) -> int:
-        """How much one task reads: all cores get some, and none more than Spark allows."""
-        total = sum(leaf.bytes + _OPEN_BYTES for leaf in chosen)
-        each = total // max(1, int(self._request["cores"]))
-        most: int = self._request["task_bytes"]
-        return max(1, min(most, max(_SMALLEST_TASK, each)))
 
     # Tasks with partition keys, one or more for each leaf
 
@@ -284,7 +265,7 @@ class Planner:
         usable = [
             field
             for field in fields
-            if field.can_be_a_key and all(path[0] in self._columns for path in field.sources)
+            if field.can_be_a_key and all(path[0] in self._tasks.columns for path in field.sources)
         ]
         if usable:
             return usable, ""
@@ -295,72 +276,12 @@ class Planner:
             return [], f"its partitions are of {len(specs)} specs that have no field in common"
         return [], "it is not partitioned by what is read"
 
-    def _keyed(self, chosen: Sequence[_Leaf], fields: Sequence[Reported]) -> list[Reply]:
+    def _keyed(self, chosen: Sequence[Chosen], fields: Sequence[Reported]) -> list[Reply]:
         tasks = []
         for leaf in chosen:
             key = _key(self._snapshot, leaf.row, fields)
-            for pieces in self._split(leaf, self._request["task_bytes"]):
-                tasks.append({"command": self._command(pieces), "key": key})
+            tasks += [{"command": command, "key": key} for command in self._tasks.alone(leaf)]
         return tasks
-
-    # Tasks of about the same size
-
-    def pieces(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[list[Piece]]:
-        """Leaves cut into tasks. Those of different groups are never in one piece."""
-        chosen = self._chosen(indices, groups)
-        size = self._task_bytes(chosen)
-        tasks: list[list[Piece]] = []
-        waiting: list[_Leaf] = []
-        weight = 0
-        for leaf in chosen:
-            if leaf.bytes > size:
-                tasks += self._split(leaf, size)
-                continue
-            if waiting and weight + leaf.bytes > size:
-                tasks.append(_together(waiting))
-                waiting, weight = [], 0
-            waiting.append(leaf)
-            weight += leaf.bytes + _OPEN_BYTES
-        if waiting:
-            tasks.append(_together(waiting))
-        return tasks
-
-    def _split(self, leaf: _Leaf, size: int) -> list[list[Piece]]:
-        """A leaf in parts of whole fragments."""
-        if leaf.bytes <= size or (leaf.row.fragment_count or 2) < 2:
-            return [[leaf.piece]]
-        at = Leaf(self._snapshot.location, leaf.row.location, self._snapshot.head.schema)
-        parts: list[list[int]] = []
-        weight = 0
-        for id, bytes in at.fragment_sizes(leaf.row.read_version).items():
-            if not parts or weight + bytes > size:
-                parts.append([])
-                weight = 0
-            parts[-1].append(id)
-            weight += bytes
-        if len(parts) < 2:
-            return [[leaf.piece]]
-        return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
-
-    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
-        """The table's columns that pieces are read or filtered by."""
-        filters = [piece.where for piece in pieces if piece.where is not None]
-        used = {column.path[0] for where in filters for column in columns_of(where)}
-        return self._snapshot.head.schema.only({*self._columns, *used})
-
-    def _command(self, pieces: Sequence[Piece]) -> str:
-        location, request = self._snapshot.location, self._request
-        task = ReadTask(
-            location.uri,
-            location.options,
-            self.seen_through(pieces),
-            pieces,
-            request["schema"],
-            request["empty"],
-            request.get("limit"),
-            self._hidden,
-        )
-        return command_of(task, request["schema"])
 
 
 def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:
@@ -368,20 +289,6 @@ def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:
     newest = max(specs, key=lambda spec: spec.id)
     common = set.intersection(*({field.field_id for field in spec.fields} for spec in specs))
     return replace(newest, fields=tuple(f for f in newest.fields if f.field_id in common))
-
-
-def _together(leaves: Sequence[_Leaf]) -> list[Piece]:
-    """The pieces of a task, with small leaves that have the same filter left in one."""
-    found: list[Piece] = []
-    open = False
-    for leaf in leaves:
-        last = found[-1] if found and open and leaf.bundled else None
-        if last is None or len(last.members) >= bundle.LARGEST or not last.goes_with(leaf.piece):
-            found.append(leaf.piece)
-        else:
-            found[-1] = replace(last, members=last.members + leaf.piece.members)
-        open = leaf.bundled
-    return found
 
 
 def _translatable(
@@ -392,16 +299,6 @@ def _translatable(
             yield predicate_of(filter, schema, zone)
         except Untranslatable:
             yield EVERYTHING
-
-
-def command_of(task: Any, schema: str) -> str:
-    """A callable with the type of its rows, pickled as Spark's workers expect it."""
-    from pyspark.sql.types import StructType
-
-    from pyspark_phalanx import Task
-
-    pickled = pickle.dumps((Task(task), StructType.fromJson(json.loads(schema))))
-    return base64.b64encode(pickled).decode()
 
 
 def _width(type: pa.DataType) -> int:

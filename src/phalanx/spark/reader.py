@@ -31,7 +31,7 @@ class Piece:
     """A leaf, some fragments of one, or small leaves that have the same filter left."""
 
     members: tuple[Member, ...]
-    where: Predicate | None
+    where: Predicate | None = None
     fragments: tuple[int, ...] | None = None
     partition: str = ""
     leaf: str = ""
@@ -50,7 +50,7 @@ class Piece:
         limit: int | None = None,
         row_ids: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that match, in any order. `table` has all columns that are read or filtered by."""
+        """The rows that match, in any order. `table` has what is read and filtered by."""
         if len(self.members) > 1:
             return bundle.scan(
                 location, table, self.members, columns, self.where, limit, in_order=False

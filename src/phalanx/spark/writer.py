@@ -16,17 +16,19 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
+from phalanx.spark import sinks
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.planner import command_of
 from phalanx.spark.staging import Stage
+from phalanx.spark.tasks import command_of
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import incoming
 from phalanx.table.changes import all_match
 from phalanx.table.table import Table
 from phalanx.table.write import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many bytes of shuffled rows Spark gives to one writing task, about.
@@ -50,6 +52,8 @@ class Job:
     transaction_id: str
     isolation: str
     file_bytes: int
+    #: The stream that writes, by the id that its checkpoint has; its commits name their epochs.
+    query: str | None = None
 
     def predicate(self, snapshot: Snapshot) -> Predicate | None:
         """The rows that are replaced, where a filter says which."""
@@ -62,21 +66,29 @@ class Job:
 def start_write(request: Request) -> Reply:
     """Decide how rows are written: which task gets which, and what it does with them."""
     target, options = target_of(request["table"]), request["options"]
+    query, schema = request.get("query"), json.loads(request["schema"])
+    if query is not None:
+        target = sinks.target(target, options)
     head = target.snapshot().head
     head.check_writable()
+    if query is not None:
+        schema = sinks.fitted(schema, head.schema.arrow)
     properties = {**head.properties, **{k.lower(): v for k, v in options.items()}}
     distribution = properties.get("write.distribution", "hash")
     if distribution not in _DISTRIBUTIONS:
         raise InvalidInput(f"write.distribution is 'hash' or 'none', not {distribution!r}")
     fields = reported(head.spec, head.schema) if distribution == "hash" else []
+    if not request["functions"]:
+        fields = [field for field in fields if field.name == "identity"]
     job = Job(
-        request["table"],
+        target.to_json(),
         request["mode"],
         request["filters"],
         request["zone"],
         properties.get("transaction_id") or uuid.uuid4().hex,
         properties.get("isolation", "serializable"),
         _file_bytes(properties),
+        query,
     )
     task = WriteTask(job)
     message = json.dumps({"type": "struct", "fields": [MESSAGE]})
@@ -85,6 +97,7 @@ def start_write(request: Request) -> Reply:
         "job": vars(job),
         "clustering": [field.to_json() for field in fields if field.can_be_computed],
         "task_bytes": _TASK_BYTES,
+        "schema": schema,
     }
 
 
@@ -126,7 +139,12 @@ def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa
 
     def typed() -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            columns = [cast(batch.column(f.name), f.type, f.name) for f in schema]
+            columns = [
+                cast(batch.column(f.name), f.type, f.name)
+                if f.name in batch.schema.names
+                else pa.nulls(batch.num_rows, f.type)
+                for f in schema
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return incoming.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
@@ -134,13 +152,21 @@ def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa
 
 @operation
 def commit_write(request: Request) -> Reply:
-    """Make what all tasks have written part of the table, in one transaction."""
+    """Make what all tasks have written part of the table, in one transaction.
+
+    An epoch of a stream lands once. One that adds nothing is no transaction.
+    """
     job = Job(**request["job"])
     handle = Handle.from_json(job.table)
     snapshot = handle.snapshot()
     written = together(_sent(request["messages"]))
     table = Table(snapshot)
-    with table.transaction(transaction_id=job.transaction_id, isolation=job.isolation) as tx:
+    name: dict[str, Any] = {"transaction_id": job.transaction_id}
+    if job.query is not None:
+        if not written and job.mode == "append":
+            return {"rows": 0, "leaves": 0, "version": table.version}
+        name = {"epoch": Epoch(job.query, request["epoch"])}
+    with table.transaction(**name, isolation=job.isolation) as tx:
         tx.add(written, job.mode, job.predicate(snapshot))
     return {
         "rows": sum(leaf.rows for leaf in written),

@@ -54,6 +54,26 @@ class Written:
 
 
 @dataclass(frozen=True)
+class FragmentSize:
+    """A fragment of a leaf's version, as far as it is known without reading its rows."""
+
+    id: int
+    #: Rows that are not deleted.
+    rows: int
+    bytes: int
+    deletions: int
+    paths: frozenset[str]
+
+    def is_still(self, other: FragmentSize) -> bool:
+        """Whether this is a fragment of an earlier version with the very same rows.
+
+        Columns may have come or gone since, in files of their own.
+        """
+        same = (self.id, self.rows, self.deletions) == (other.id, other.rows, other.deletions)
+        return same and bool(self.paths & other.paths)
+
+
+@dataclass(frozen=True)
 class Rewritten:
     """Rows that are in other files than before: the fragments they were in, and the new ones."""
 
@@ -390,13 +410,6 @@ class Leaf:
             return False
         return True
 
-    def fragment_sizes(self, version: int | None) -> dict[int, int]:
-        """The bytes of each fragment of a version, by its id."""
-        return {
-            fragment.fragment_id: sum(f.file_size_bytes or 0 for f in fragment.metadata.files)
-            for fragment in self.open(version).get_fragments()
-        }
-
     def size(self, version: int | None) -> tuple[int, int]:
         """Bytes of data files and number of fragments of a version."""
         fragments = self.open(version).get_fragments()
@@ -467,6 +480,23 @@ class Leaf:
             if chosen is None:
                 return int(handle.count_rows(filter))
             return sum(int(fragment.count_rows(filter)) for fragment in chosen)
+
+
+def fragments_of(location: Location, folder: str, version: int | None) -> list[FragmentSize]:
+    """The fragments of a version of a leaf, in the order of their ids."""
+    found = []
+    for fragment in open_leaf(location, folder, version).get_fragments():
+        files, deletions = fragment.metadata.files, fragment.num_deletions
+        found.append(
+            FragmentSize(
+                fragment.fragment_id,
+                fragment.physical_rows - deletions,
+                sum(file.file_size_bytes or 0 for file in files),
+                deletions,
+                frozenset(file.path for file in files),
+            )
+        )
+    return sorted(found, key=lambda fragment: fragment.id)
 
 
 def open_leaf(location: Location, folder: str, version: int | None) -> Any:

@@ -41,7 +41,7 @@ from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.location import MANIFEST, Location
 
 NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
-TRANSACTION, TAG = "transaction", "tag"
+TRANSACTION, TAG, STREAM = "transaction", "tag", "stream"
 READ_VERSION = "read_version"
 
 #: A bit that no stock client knows: it makes them refuse to write, and read all the same.
@@ -166,6 +166,10 @@ def transaction_row(id: str) -> str:
 
 def tag_row(name: str) -> str:
     return f"__tag${name}"
+
+
+def stream_row(query: str) -> str:
+    return f"__stream${query}"
 
 
 def create(location: Location, head: Head, rows: Rows) -> None:

@@ -46,6 +46,7 @@ from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 
 if TYPE_CHECKING:
@@ -74,7 +75,12 @@ class TableTransaction:
     """
 
     def __init__(
-        self, table: Table, transaction_id: str | None, isolation: str, durable: bool | None
+        self,
+        table: Table,
+        transaction_id: str | None,
+        isolation: str,
+        durable: bool | None,
+        epoch: Epoch | None = None,
     ) -> None:
         self._table = table
         self._pool = ThreadPoolExecutor(WRITERS)
@@ -82,7 +88,7 @@ class TableTransaction:
             if durable is None:
                 durable = durable_by_default()
             self._transaction = Transaction(
-                table._snapshot, self._pool, transaction_id, isolation, durable
+                table._snapshot, self._pool, transaction_id, isolation, durable, epoch
             )
             self.repeated = self._transaction.named and self._transaction.landed()
         except BaseException:
@@ -163,8 +169,7 @@ class TableTransaction:
         if self.repeated:
             return
         if merge_schema:
-            found, data = incoming.peek(data, self._schema)
-            self._change_schema(AddMissing(found))
+            data = self._with_columns(data, "append")
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
@@ -189,19 +194,22 @@ class TableTransaction:
         mode: str = "table",
         *,
         where: str | None = None,
+        merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         """Replace all rows, those of the partitions in `data`, or those that match `where`."""
-        snapshot = self._current()
+        self._check_open()
         if mode not in ("table", "partitions"):
             raise InvalidInput(f"mode is 'table' or 'partitions', not {mode!r}")
         if self.repeated:
             return
+        if merge_schema:
+            data = self._with_columns(data, "overwrite")
         chunks = incoming.chunks(data, self._schema, buffer_bytes)
         if where is None:
             self.add(self._write(chunks, buffer_bytes), mode, None)
             return
-        predicate = predicate_of(where, snapshot)
+        predicate = predicate_of(where, self._current())
         self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
     def delete(self, where: str) -> int:
@@ -252,13 +260,22 @@ class TableTransaction:
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
+        merge_schema: bool = False,
     ) -> MergeCounts:
         """Match rows by key; returns how many were inserted, updated and deleted."""
-        return self._told(self._merge(data, on, when_matched, when_not_matched))
+        return self._told(self._merge(data, on, when_matched, when_not_matched, merge_schema))
 
     def _merge(
-        self, data: Any, on: Sequence[str], when_matched: str, when_not_matched: str
+        self,
+        data: Any,
+        on: Sequence[str],
+        when_matched: str,
+        when_not_matched: str,
+        merge_schema: bool = False,
     ) -> Callable[[], MergeCounts]:
+        self._check_open()
+        if merge_schema and not self.repeated:
+            data = self._with_columns(data, "merge")
         snapshot = self._current()
         source = _whole(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
@@ -340,6 +357,13 @@ class TableTransaction:
     def reorder_columns(self, names: Sequence[str]) -> None:
         """Put all columns in another order."""
         self._change_schema(ReorderColumns(names))
+
+    def _with_columns(self, data: Any, operation: str) -> Any:
+        """Rows, for which the table has got the columns that it had not."""
+        found, data = incoming.peek(data, self._schema)
+        if len(found):
+            self._change_schema(AddMissing(operation, found))
+        return data
 
     def _change_schema(self, change: SchemaChange) -> None:
         self._current()

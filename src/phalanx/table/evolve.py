@@ -100,9 +100,9 @@ class AddColumn(SchemaChange):
 
 @dataclass
 class AddMissing(SchemaChange):
-    """Add the columns that rows have and the table has not: a part of their append."""
+    """Add the columns that rows have and the table has not: a part of what is done with them."""
 
-    name = "append"
+    name: str
     found: pa.Schema
 
     def change(self, head: Head) -> TableSchema:

@@ -84,7 +84,7 @@ def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
-        _check_columns(data.schema, schema)
+        check_columns(data.schema, schema)
         yield from _sliced(data, size)
         return
     yield from _gathered(_batches(data, schema), size)
@@ -93,13 +93,13 @@ def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
 def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatchReader):
         reader: Iterable[pa.RecordBatch] = data
-        _check_columns(data.schema, schema)
+        check_columns(data.schema, schema)
     elif hasattr(data, "to_batches") and hasattr(data, "schema"):  # a pyarrow Dataset
-        _check_columns(data.schema, schema)
+        check_columns(data.schema, schema)
         reader = data.to_batches()
     elif hasattr(data, "__arrow_c_stream__"):
         stream = pa.RecordBatchReader.from_stream(data)
-        _check_columns(stream.schema, schema)
+        check_columns(stream.schema, schema)
         reader = stream
     else:
         raise InvalidInput(
@@ -213,7 +213,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(held)
 
 
-def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
+def check_columns(found: pa.Schema, schema: pa.Schema) -> None:
     """Refuse columns that are extra, repeated, missing though required, or of another type."""
     extra = [name for name in found.names if name not in schema.names]
     if extra:
@@ -240,7 +240,7 @@ def _extra(names: list[str], schema: pa.Schema) -> InvalidInput:
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with the table's columns, in its order and types."""
-    _check_columns(table.schema, schema)
+    check_columns(table.schema, schema)
     columns = []
     for field in schema:
         if field.name not in table.schema.names:

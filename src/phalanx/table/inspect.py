@@ -176,6 +176,11 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
     types = []
     for name in names:
         if name in fields:
+            if None in fields[name].sources(schema):
+                raise InvalidInput(
+                    f"cannot count by {name!r}: a column that it is made of was dropped, and rows "
+                    "must be read to count them"
+                )
             needed += [c.path[0] for c in fields[name].sources(schema) if c is not None]
             types.append(fields[name].result_type)
         else:

@@ -29,6 +29,7 @@ from phalanx.storage.manifest import (
     INDEXED,
     NAMESPACE,
     READ_VERSION,
+    STREAM,
     TABLE,
     TAG,
     TRANSACTION,
@@ -52,7 +53,7 @@ from phalanx.table.book import (
 )
 from phalanx.transaction.failpoints import reach
 
-_OURS = (HEAD_TYPE, TRANSACTION, TAG, VERSION)
+_OURS = (HEAD_TYPE, TRANSACTION, TAG, STREAM, VERSION)
 #: What no copy can bring back.
 BEYOND_REPAIR = frozenset(
     {

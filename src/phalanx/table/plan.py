@@ -11,6 +11,7 @@ import numpy as np
 
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql
 from phalanx.model.pruning import Verdict, prune
+from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage.leaves import LeafRow
 from phalanx.transaction.snapshot import Snapshot
@@ -160,13 +161,17 @@ class Plan:
 
     def name_of(self, row: LeafRow) -> str:
         """The partition of a leaf, for a person to read."""
-        spec = self.snapshot.leaves.specs[row.spec_id]
-        if not spec.fields:
-            return "the whole table"
-        return " / ".join(
-            f"{field.field_id}={'NULL' if key is None else value_text(key, field.result_type)}"
-            for field, key in zip(spec.fields, row.keys, strict=True)
-        )
+        return partition_name(self.snapshot.leaves.specs[row.spec_id], row)
+
+
+def partition_name(spec: PartitionSpec, row: LeafRow) -> str:
+    """The partition of a leaf, for a person to read."""
+    if not spec.fields:
+        return "the whole table"
+    return " / ".join(
+        f"{field.field_id}={'NULL' if key is None else value_text(key, field.result_type)}"
+        for field, key in zip(spec.fields, row.keys, strict=True)
+    )
 
 
 def values_of(snapshot: Snapshot, row: LeafRow) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjo
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import BATCH_BYTES, Leaf
-from phalanx.storage.leaves import Leaves
+from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
@@ -192,6 +192,12 @@ def are_small(leaves: Leaves, indices: Any) -> Any:
     """Which leaves are small enough to be read together with others."""
     rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
     return (rows > 0) & (rows <= _SMALL_ROWS) & (sizes >= 0) & (sizes <= _SMALL_BYTES)
+
+
+def is_small(leaf: LeafRow) -> bool:
+    """The same for one leaf."""
+    rows, size = leaf.row_count, leaf.byte_count
+    return bool(rows and size is not None and rows <= _SMALL_ROWS and size <= _SMALL_BYTES)
 
 
 def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:

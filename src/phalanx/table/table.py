@@ -25,6 +25,7 @@ from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
 from phalanx.transaction.commit import first_rows
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
 
@@ -171,12 +172,15 @@ class Table:
         transaction_id: str | None = None,
         isolation: str = "serializable",
         durable: bool | None = None,
+        epoch: Epoch | None = None,
     ) -> TableTransaction:
         """Several changes as one: `with table.transaction() as tx: tx.append(…); tx.delete(…)`.
 
         Inside, reads through `tx` see its own changes. An exception leaves the table as it was.
+        With an `epoch` of a stream in the place of a `transaction_id` they land once: it does
+        nothing where the same or a later one of that stream has landed, however long ago.
         """
-        return TableTransaction(self, transaction_id, isolation, durable)
+        return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
     def append(
         self,
@@ -208,14 +212,19 @@ class Table:
         mode: str = "table",
         *,
         where: str | None = None,
+        merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
     ) -> Table:
         """Replace rows: all of them, with `mode="partitions"` those of the partitions present in
         `data`, with `where` those that match it (and `data` must match it too).
+
+        Partitions are those of the newest spec: what was written under earlier ones stays.
         """
         with self.transaction(**options) as tx:
-            tx.overwrite(data, mode, where=where, buffer_bytes=buffer_bytes)
+            tx.overwrite(
+                data, mode, where=where, merge_schema=merge_schema, buffer_bytes=buffer_bytes
+            )
         return self
 
     def delete(self, where: str, **options: Any) -> int:
@@ -243,6 +252,7 @@ class Table:
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
+        merge_schema: bool = False,
         **options: Any,
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key, insert the others.
@@ -251,7 +261,7 @@ class Table:
         match nothing. Returns how many rows were inserted, updated and deleted.
         """
         with self.transaction(**options) as tx:
-            counts = tx._merge(data, on, when_matched, when_not_matched)
+            counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
     def make_strong(self) -> Table:

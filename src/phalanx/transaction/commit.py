@@ -38,6 +38,7 @@ from phalanx.storage.manifest import (
 )
 from phalanx.transaction import lock
 from phalanx.transaction.conflicts import check_isolation, same_rows
+from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, Counts, View
@@ -87,6 +88,7 @@ class Transaction:
         transaction_id: str | None = None,
         isolation: str = "serializable",
         durably: bool = False,
+        epoch: Epoch | None = None,
         started: float | None = None,
     ) -> None:
         """`started` is when the first file of it was written, if that was before now.
@@ -94,11 +96,14 @@ class Transaction:
         Raises InvalidInput for an unusable id, UnsupportedTable where we must not write.
         """
         base.head.check_writable()
+        if epoch is not None:
+            base.refuse_weak("written by a stream")
+            transaction_id = epoch.transaction_id
         if transaction_id is not None and (
             not isinstance(transaction_id, str) or not 0 < len(transaction_id) <= 512
         ):
             raise InvalidInput("a transaction_id is a string of 1 to 512 characters")
-        self.base = base
+        self.base, self.epoch = base, epoch
         self.id = transaction_id or uuid.uuid4().hex
         self.named = transaction_id is not None
         self.isolation = check_isolation(isolation)
@@ -143,9 +148,11 @@ class Transaction:
 
     def landed(self, newest: Snapshot | None = None) -> bool:
         """Whether a transaction with this id is part of the table already."""
-        if newest is not None and newest.news is not None:
+        if newest is not None and newest.news is not None and self.epoch is None:
             return self.id in newest.news
         manifest = ManifestVersion(self.location) if newest is None else newest.manifest
+        if self.epoch is not None:
+            return self.epoch.landed(manifest)
         wanted = f"object_id = {quote(transaction_row(self.id))}"
         return bool(manifest.read(["object_id"], wanted).num_rows)
 
@@ -279,6 +286,8 @@ class Transaction:
         removed = self._view.rows(rows, head.sequence)
         rows.add_head(head)
         rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
+        if self.epoch is not None:
+            self.epoch.mark(rows, head)
         if time.time() - self._started > _VERIFY_AFTER.total_seconds():
             self._verify()
         if self.durable:

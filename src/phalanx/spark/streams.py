@@ -1,0 +1,349 @@
+"""Reading as a stream: from where to where each batch reads, and what is in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import zoneinfo
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from phalanx.errors import (
+    ConflictError,
+    InvalidInput,
+    PhalanxError,
+    TableNotFound,
+    UnsupportedTable,
+)
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import PartitionSpec
+from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.handles import Handle
+from phalanx.spark.offsets import INITIAL, Budget, Offset, Read
+from phalanx.spark.tasks import Chosen, Tasks
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import TRANSACTION
+from phalanx.table.added import Portion, Step, cut, everything, steps
+from phalanx.table.plan import partition_name
+from phalanx.table.scan import is_small
+from phalanx.transaction.snapshot import Snapshot
+
+#: How many versions are looked at for one batch where there is a limit to it: one by one then.
+_MOST_VERSIONS = 100
+_KEPT = 64
+_END = sys.maxsize
+
+
+class _Stop(Exception):
+    """A stream cannot go beyond a version, and why."""
+
+    def __init__(self, reason: PhalanxError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream between calls. Spark sends it back with every one."""
+
+    uri: str
+    options: Mapping[str, str] | None
+    table: str
+    #: The schema that the table had when the stream was started, as JSON.
+    schema: dict[str, Any]
+    #: What its options say.
+    version: str | None
+    timestamp: str | None
+    skips: bool
+    limits: Mapping[str, int]
+
+    @property
+    def location(self) -> Location:
+        return Location(self.uri, self.options)
+
+    def newest(self) -> Snapshot:
+        """The newest snapshot. Raises ConflictError where it is another table by now."""
+        found = Snapshot.latest(self.location)
+        if found.head.table_id != self.table:
+            raise ConflictError(
+                f"the table {self.uri} was dropped and made again: start the stream with another "
+                "checkpoint"
+            )
+        return found
+
+    @cached_property
+    def table_schema(self) -> TableSchema:
+        return TableSchema.from_json(self.schema)
+
+    def has_schema_of(self, found: Snapshot) -> bool:
+        return found.head.schema == self.table_schema
+
+    def check_schema(self, newest: Snapshot, found: Snapshot) -> None:
+        """Raise _Stop at a version that has another schema than the stream."""
+        if self.has_schema_of(found):
+            return
+        if self.has_schema_of(newest):
+            reason = (
+                f"version {found.sequence} of {self.uri} has another schema than the table has "
+                "now: start the stream with another checkpoint, from a later version on"
+            )
+        else:
+            reason = (
+                f"the schema of {self.uri} was changed in version {found.sequence}: start the "
+                "stream again to go on with it"
+            )
+        raise _Stop(ConflictError(reason))
+
+    def check(self, offset: Offset | None) -> None:
+        """Raise ConflictError for an offset of another table."""
+        if offset is not None and offset.table != self.table:
+            raise ConflictError(
+                f"the checkpoint is of another table than the one at {self.uri} now: start the "
+                "stream with another checkpoint"
+            )
+
+
+@operation
+def start_stream(request: Request) -> Reply:
+    """What is to be remembered of a stream. Raises InvalidInput for impossible options."""
+    handle = Handle.from_json(request["table"])
+    options = {name.lower(): value for name, value in request["options"].items()}
+    snapshot = handle.snapshot()
+    head = snapshot.head
+    if not head.ours:
+        raise UnsupportedTable(f"the table {handle.uri} was made by another client: no stream")
+    snapshot.refuse_weak("read by a stream")
+    for name in ("versionasof", "timestampasof"):
+        if name in options:
+            raise InvalidInput("a stream reads one version after the other: say startingVersion")
+    version, timestamp = options.get("startingversion"), options.get("startingtimestamp")
+    if version is not None and timestamp is not None:
+        raise InvalidInput("a stream starts at a version or at a time: say only one of them")
+    if version not in (None, "earliest", "latest") and not _is_number(version):
+        raise InvalidInput(f"startingVersion is a version, 'earliest' or 'latest', not {version!r}")
+    limits = {}
+    for what in ("files", "bytes", "rows", "versions"):
+        name = f"max{what.title()}PerTrigger"
+        text = options.get(name.lower())
+        if text is not None:
+            if not _is_number(text):
+                raise InvalidInput(f"{name} is a whole number from 1, not {text!r}")
+            limits[what] = int(text)
+    skips = options.get("skipchangecommits", "false").lower()
+    if skips not in ("true", "false"):
+        raise InvalidInput(f"skipChangeCommits is true or false, not {skips!r}")
+    if timestamp is not None:
+        timestamp = _moment(timestamp, request["zone"]).isoformat()
+    stream = Stream(
+        handle.uri,
+        handle.options,
+        head.table_id,
+        head.schema.to_json(),
+        version,
+        timestamp,
+        skips == "true",
+        limits,
+    )
+    return {"stream": asdict(stream), "initial": INITIAL}
+
+
+def _is_number(text: str | None) -> bool:
+    return text is not None and text.isdigit() and text.isascii() and int(text) > 0
+
+
+def _moment(text: str, zone: str) -> dt.datetime:
+    """A time as a user writes it; without a zone it is one of the session's."""
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"startingTimestamp is a time such as '2026-11-15 12:00:00', not {text!r}"
+        ) from None
+    return found if found.tzinfo else found.replace(tzinfo=zoneinfo.ZoneInfo(zone))
+
+
+@operation
+def next_offset(request: Request) -> Reply:
+    """How far the next batch reads.
+
+    Up to the newest version, or to where the limits are reached; and not beyond a version that
+    changes rows or the schema. A batch that would have to begin with such a one is refused.
+    """
+    stream = Stream(**request["stream"])
+    newest = stream.newest()
+    start = Offset.loads(request["start"])
+    stream.check(start)
+    if start is None:
+        start = _first(stream, newest)
+    until = request.get("until")
+    last = newest.sequence if until is None else min(newest.sequence, until)
+    limits = stream.limits if request["limited"] else {}
+    if limits:
+        last = min(last, start.version + _MOST_VERSIONS)
+    budget, end = Budget(limits), start
+    try:
+        for read in _reads(stream, newest, start, last, together=not limits):
+            end = budget.take(read, end)
+            if budget.spent:
+                break
+    except _Stop as stop:
+        if end == start:
+            raise stop.reason from None
+    return {"end": end.dumps(), "newest": newest.sequence}
+
+
+def _first(stream: Stream, newest: Snapshot) -> Offset:
+    """Where a stream begins that has not read anything yet."""
+    table = stream.table
+    if stream.timestamp is not None:
+        version = _version_at(newest, dt.datetime.fromisoformat(stream.timestamp))
+        return Offset(table, version, False, version)
+    if stream.version == "latest":
+        return Offset(table, newest.sequence + 1, False, newest.sequence + 1)
+    if stream.version in (None, "earliest"):
+        return Offset(table, newest.sequence, True, newest.sequence)
+    version = int(stream.version)
+    if version > newest.sequence + 1:
+        raise InvalidInput(
+            f"the table {stream.uri} has no version {version} yet: its newest is {newest.sequence}"
+        )
+    return Offset(table, version, False, version)
+
+
+def _version_at(newest: Snapshot, time: dt.datetime) -> int:
+    """The first version that was committed at a time or later."""
+    columns, kept = ["sequence", "committed_at"], f"sequence >= {newest.head.oldest}"
+    rows = newest.manifest.read(columns, f"object_type = '{TRANSACTION}' AND {kept}").to_pylist()
+    before = [row["sequence"] for row in rows if row["committed_at"] < time]
+    if before:
+        return int(max(before)) + 1
+    # Whether the oldest one that is left was the first at that time, nobody knows any more.
+    return 1
+
+
+def _reads(
+    stream: Stream, newest: Snapshot, start: Offset, last: int, together: bool
+) -> Iterator[Read]:
+    """What there is to read from an offset on, up to a version: each by itself, or together.
+
+    Raises _Stop at a version that the stream cannot go beyond.
+    """
+    location, version, file = stream.location, start.version, start.file
+    try:
+        if version <= last and start.is_whole(version):
+            snapshot = newest.go_to(version)
+            stream.check_schema(newest, snapshot)
+            skipped, portions = everything(snapshot, file)
+            yield Read(version, snapshot, file, cut(location, portions, file - skipped, _END))
+            version, file = version + 1, 0
+        if version <= last and file:
+            yield from _added(stream, newest, version, version, file)
+            version += 1
+        yield from _added(stream, newest, version, last, together=together)
+    except TableNotFound as error:
+        raise _Stop(
+            TableNotFound(
+                f"a stream has to go on with version {start.version} of {stream.uri}, and what it "
+                f"needs for that has expired ({error}): start it with another checkpoint"
+            )
+        ) from None
+
+
+def _added(
+    stream: Stream,
+    newest: Snapshot,
+    first: int,
+    last: int,
+    file: int = 0,
+    together: bool = False,
+) -> Iterator[Read]:
+    """What some versions have added, from a file of the first on."""
+    for step in _steps(newest, first, last, together):
+        unlike = step.added is None or not stream.has_schema_of(step.snapshot)
+        if unlike and step.first < step.last:
+            # Which of them it is they say one by one.
+            yield from _added(stream, newest, step.first, step.last)
+            continue
+        stream.check_schema(newest, step.snapshot)
+        if step.added is None and not stream.skips:
+            raise _Stop(_changes_rows(stream, step))
+        files = cut(stream.location, step.added or (), file, _END)
+        yield Read(step.first, step.snapshot, file, files)
+        file = 0
+
+
+_known: OrderedDict[tuple[str, str, int, bool], Step] = OrderedDict()
+
+
+def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Step]:
+    """Versions and what they did. A batch is planned after its end was found: both ask."""
+    place = newest.location.uri, newest.head.table_id
+    while first <= last:
+        known = _known.get((*place, first, together))
+        if known is None or known.last > last or first <= newest.head.oldest:
+            break
+        yield known
+        first = known.last + 1
+    if first > last:
+        return
+    for step in steps(newest, first, last, together):
+        _known[(*place, step.first, together)] = step
+        _known.move_to_end((*place, step.first, together))
+        while len(_known) > _KEPT:
+            _known.popitem(last=False)
+        yield step
+
+
+def _changes_rows(stream: Stream, step: Step) -> PhalanxError:
+    return ConflictError(
+        f"version {step.last} of {stream.uri} ({step.operation}) changes or removes rows, which "
+        "a stream cannot pass on: start it with the option skipChangeCommits=true to leave such "
+        "versions out, or with another checkpoint"
+    )
+
+
+@operation
+def stream_tasks(request: Request) -> Reply:
+    """The tasks that read from one offset to another."""
+    stream = Stream(**request["stream"])
+    newest = stream.newest()
+    start, end = Offset.loads(request["start"]), Offset.loads(request["end"])
+    assert end is not None
+    stream.check(start)
+    stream.check(end)
+    if start is None:
+        start = end.first
+    tasks = Tasks(stream.location, stream.table_schema, request)
+    chosen: list[Chosen] = []
+    try:
+        for read in _between(stream, newest, start, end):
+            specs = {spec.id: spec for spec in read.snapshot.head.specs}
+            chosen += [_chosen(tasks, portion, specs) for portion in read.portions]
+    except _Stop as stop:
+        raise stop.reason from None
+    return {"tasks": tasks.packed(chosen)}
+
+
+def _between(stream: Stream, newest: Snapshot, start: Offset, end: Offset) -> Iterator[Read]:
+    """What there is to read from one offset to another."""
+    yield from _reads(stream, newest, start, end.version - 1, together=True)
+    if end.file:
+        rest = start if start.version == end.version else replace(end, file=0)
+        for read in _reads(stream, newest, rest, end.version, together=False):
+            files = cut(stream.location, read.portions, 0, end.file - read.at)
+            yield replace(read, portions=files)
+
+
+def _chosen(tasks: Tasks, portion: Portion, specs: Mapping[int, PartitionSpec]) -> Chosen:
+    row, fragments = portion.row, portion.fragments
+    partition = partition_name(specs[row.spec_id], row)
+    if fragments is None:
+        bundled = not tasks.hidden and is_small(row)
+        return Chosen(row, tasks.piece(row, partition), portion.bytes, bundled)
+    ids = tuple(fragment.id for fragment in fragments)
+    sizes = {fragment.id: fragment.bytes for fragment in fragments}
+    piece = tasks.piece(row, partition, fragments=ids)
+    return Chosen(row, piece, portion.bytes, False, sizes)

@@ -1,0 +1,157 @@
+"""Tasks: what is to be read, put together or cut into pieces of about the same size."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from phalanx.model.predicates import columns_of
+from phalanx.model.schema import TableSchema
+from phalanx.spark.door import Request
+from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
+from phalanx.storage import bundle
+from phalanx.storage.bundle import Member
+from phalanx.storage.leaf import fragments_of
+from phalanx.storage.leaves import LeafRow
+from phalanx.storage.location import Location
+
+#: What opening a leaf costs, in bytes that could be read meanwhile.
+_OPEN_BYTES = 256 * 1024
+#: What a task reads at least, if there is so much.
+SMALLEST = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A leaf to be read, or a part of one, with what its task will weigh."""
+
+    row: LeafRow
+    piece: Piece
+    bytes: int
+    #: Whether it can be read together with others.
+    bundled: bool
+    #: The bytes of its fragments by their ids, where they are known.
+    sizes: Mapping[int, int] | None = None
+
+
+class Tasks:
+    """The tasks of one scan of a table: what Spark asked for is the same for all of them."""
+
+    def __init__(self, location: Location, schema: TableSchema, request: Request) -> None:
+        self._location, self._schema, self._request = location, schema, request
+        self.columns = [field["name"] for field in json.loads(request["schema"])["fields"]]
+        special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
+        #: Which of the columns wanted are hidden ones, and not the table's own.
+        self.hidden = tuple(name for name in self.columns if name in special)
+
+    def piece(self, row: LeafRow, partition: str, **more: Any) -> Piece:
+        """A leaf as a task reads it, with the values of the hidden columns that are wanted."""
+        return Piece(
+            (Member(row.location, row.read_version),),
+            partition=partition if PARTITION in self.hidden else "",
+            leaf=row.object_id if LEAF in self.hidden else "",
+            **more,
+        )
+
+    def packed(self, chosen: Sequence[Chosen]) -> list[str]:
+        """Commands of about the same size: small leaves share them, large ones are cut."""
+        return [self._command(pieces) for pieces in self.pieces(chosen)]
+
+    def pieces(self, chosen: Sequence[Chosen]) -> list[list[Piece]]:
+        """The same as what each of them reads."""
+        size = self._task_bytes(chosen)
+        tasks: list[list[Piece]] = []
+        waiting: list[Chosen] = []
+        weight = 0
+        for leaf in chosen:
+            if leaf.bytes > size:
+                tasks += self._split(leaf, size)
+                continue
+            if waiting and weight + leaf.bytes > size:
+                tasks.append(_together(waiting))
+                waiting, weight = [], 0
+            waiting.append(leaf)
+            weight += leaf.bytes + _OPEN_BYTES
+        if waiting:
+            tasks.append(_together(waiting))
+        return tasks
+
+    def alone(self, leaf: Chosen) -> list[str]:
+        """The commands of one leaf, which nothing else is read with."""
+        parts = self._split(leaf, self._request["task_bytes"])
+        return [self._command(pieces) for pieces in parts]
+
+    def _task_bytes(self, chosen: Sequence[Chosen]) -> int:
+        """How much one task reads: all cores get some, and none more than Spark allows."""
+        total = sum(leaf.bytes + _OPEN_BYTES for leaf in chosen)
+        each = total // max(1, int(self._request["cores"]))
+        most: int = self._request["task_bytes"]
+        return max(1, min(most, max(SMALLEST, each)))
+
+    def _split(self, leaf: Chosen, size: int) -> list[list[Piece]]:
+        """A leaf in parts of whole fragments."""
+        if leaf.bytes <= size or (leaf.row.fragment_count or 2) < 2:
+            return [[leaf.piece]]
+        sizes = leaf.sizes
+        if sizes is None:
+            found = fragments_of(self._location, leaf.row.location, leaf.row.read_version)
+            sizes = {fragment.id: fragment.bytes for fragment in found}
+        parts: list[list[int]] = []
+        weight = 0
+        for id, bytes in sizes.items():
+            if not parts or weight + bytes > size:
+                parts.append([])
+                weight = 0
+            parts[-1].append(id)
+            weight += bytes
+        if len(parts) < 2:
+            return [[leaf.piece]]
+        return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
+
+    def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
+        """The table's columns that pieces are read or filtered by."""
+        filters = [piece.where for piece in pieces if piece.where is not None]
+        used = {column.path[0] for where in filters for column in columns_of(where)}
+        return self._schema.only({*self.columns, *used})
+
+    def _command(self, pieces: Sequence[Piece]) -> str:
+        location, request = self._location, self._request
+        task = ReadTask(
+            location.uri,
+            location.options,
+            self.seen_through(pieces),
+            pieces,
+            request["schema"],
+            request["empty"],
+            request.get("limit"),
+            self.hidden,
+        )
+        return command_of(task, request["schema"])
+
+
+def _together(leaves: Sequence[Chosen]) -> list[Piece]:
+    """The pieces of a task, with small leaves that have the same filter left in one."""
+    found: list[Piece] = []
+    open = False
+    for leaf in leaves:
+        last = found[-1] if found and open and leaf.bundled else None
+        if last is None or len(last.members) >= bundle.LARGEST or not last.goes_with(leaf.piece):
+            found.append(leaf.piece)
+        else:
+            found[-1] = replace(last, members=last.members + leaf.piece.members)
+        open = leaf.bundled
+    return found
+
+
+def command_of(task: Any, schema: str) -> str:
+    """A callable with the type of its rows, pickled as Spark's workers expect it."""
+    from pyspark.sql.types import StructType
+
+    from pyspark_phalanx import Task
+
+    pickled = pickle.dumps((Task(task), StructType.fromJson(json.loads(schema))))
+    return base64.b64encode(pickled).decode()

@@ -1,0 +1,87 @@
+"""Partitions that a join leaves over, known only when its other side has been read."""
+
+import pytest
+
+FACTS = (
+    "SELECT id, CAST(id % 40 AS INT) AS k, concat('c', id % 10) AS country, "
+    "TIMESTAMP '2024-01-01' + make_dt_interval(CAST(id % 40 AS INT)) AS ts, id * 0.5D AS x "
+    "FROM range(400)"
+)
+DIMENSION = (
+    "SELECT id, CAST(id AS INT) AS k, concat('c', id) AS country, "
+    "TIMESTAMP '2024-01-01' + make_dt_interval(CAST(id AS INT)) AS ts, id % 20 AS kind "
+    "FROM range(40)"
+)
+#: How the facts are partitioned, the column of the join, and which partitions are left of how many.
+CASES = {
+    "identity": ("k", "k", "2/40"),
+    "a string": ("country", "country", "1/10"),
+    "a bucket": ("bucket(16, id)", "id", "2/16"),
+    "days": ("days(ts)", "ts", "2/40"),
+    "several fields": ("country, bucket(4, id)", "id", "10/40"),
+}
+
+
+@pytest.fixture
+def planned_at_once(spark):
+    """The plan stays as it was made, so that it can be looked at."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    yield
+    spark.conf.set("spark.sql.adaptive.enabled", "true")
+
+
+def after(lake, query):
+    """The plan of a query that has run: scans tell what they read."""
+    frame = lake.sql(query)
+    frame.collect()
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_filter_on_the_other_side(lake, planned_at_once, case):
+    partitioned_by, column, left = CASES[case]
+    lake.both("facts", FACTS, partitioned_by)
+    lake.both("dims", DIMENSION)
+    query = (
+        f"SELECT f.*, d.kind FROM {{db}}.facts f JOIN {{db}}.dims d ON f.{column} = d.{column} "
+        "WHERE d.kind = 3"
+    )
+    rows = lake.same(query)
+    assert len(rows) in (2, 20, 40)
+    plan = after(lake, query)
+    assert f"partitions {left}, pruned by: join keys" in plan
+
+
+def test_nothing_is_left(lake, planned_at_once):
+    lake.both("facts", FACTS, "k")
+    lake.both("dims", DIMENSION)
+    query = "SELECT * FROM {db}.facts f JOIN {db}.dims d ON f.k = d.k WHERE d.kind + d.id = -1"
+    assert lake.same(query) == []
+    assert "partitions 0/40, pruned by: join keys" in after(lake, query)
+
+
+def test_with_a_filter_on_this_side(lake, planned_at_once):
+    lake.both("facts", FACTS, "k")
+    lake.both("dims", DIMENSION)
+    query = (
+        "SELECT f.id, d.kind FROM {db}.facts f JOIN {db}.dims d ON f.k = d.k "
+        "WHERE d.kind = 3 AND f.k > 10"
+    )
+    assert len(lake.same(query)) == 10
+    assert "partitions 1/40" in after(lake, query)
+
+
+def test_beside_a_join_without_a_shuffle(lake, planned_at_once, spark):
+    """Both large tables keep their keys in step when one of them is pruned."""
+    lake.both("facts", FACTS, "bucket(8, id)")
+    lake.both("more", FACTS.replace("range(400)", "range(100, 600)"), "bucket(8, id)")
+    lake.both("dims", DIMENSION)
+    for kind in ("JOIN", "LEFT JOIN", "FULL JOIN"):
+        query = (
+            f"SELECT /*+ BROADCAST(d), MERGE(f, m) */ f.id, m.x, d.kind FROM {{db}}.facts f {kind} "
+            "{db}.more m ON f.id = m.id JOIN {db}.dims d ON f.id = d.id WHERE d.kind = 3"
+        )
+        lake.same(query)
+    plan = after(lake, query.replace("FULL JOIN", "JOIN"))
+    assert plan.count("Exchange hash") == 0
+    assert "pruned by: join keys" in plan
