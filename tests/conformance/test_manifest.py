@@ -350,6 +350,66 @@ class TestTwoSpecs:
         assert len(leaves) == 4
 
 
+class TestScenarios:
+    """What a spec can become, and what expressions must withstand: the specification's lists."""
+
+    FIRST = (row(1, DAY_1, "US"), row(2, DAY_2, "CA"))
+    SECOND = (row(3, DAY_1, "US"), row(4, dt.date(2024, 1, 1), "CA"))
+
+    def evolve(self, root, before, after):
+        table = phalanx.create(root, SCHEMA, before).append(list(self.FIRST))
+        return table.evolve_partitioning(after).append(list(self.SECOND))
+
+    def read(self, table, where):
+        plan = table.scan(where=where).plan()
+        ids = table.scan(["id"], where).to_arrow()["id"].to_pylist()
+        return [(leaf.row.spec_id, *leaf.values.values()) for leaf in plan.leaves], sorted(ids)
+
+    def test_adding_partition_columns(self, root):
+        table = self.evolve(root, ["event_date"], ["event_date", "country"])
+        found = self.read(table, "event_date = '2025-12-10' AND country = 'US'")
+        assert found == ([(1, DAY_1), (2, DAY_1, "US")], [1, 3])
+
+    def test_changing_partition_expressions(self, root):
+        """From days to years: exact partitions of v1, and all of the year's in v2."""
+        table = self.evolve(root, ["event_date"], ["year(event_date)"])
+        assert self.read(table, "event_date = '2025-12-10'") == ([(1, DAY_1), (2, 2025)], [1, 3])
+
+    def test_removing_partition_columns(self, root):
+        table = self.evolve(root, ["event_date", "country"], ["event_date"])
+        found = self.read(table, "event_date = '2025-12-10' AND country = 'US'")
+        assert found == ([(1, DAY_1, "US"), (2, DAY_1)], [1, 3])
+
+    def test_source_columns_are_renamed(self, root):
+        table = self.evolve(root, ["event_date"], ["year(event_date)", "country"])
+        table.rename_column("event_date", "day").rename_column("country", "land")
+        found = self.read(table, "day = '2025-12-10' AND land = 'US'")
+        assert found == ([(1, DAY_1), (2, 2025, "US")], [1, 3])
+        assert json.loads(manifest(table).metadata["partition_spec_v1"]) == APPENDIX_A_BY_DATE
+
+    def test_field_ids_are_reused_for_the_same_field_only(self, root):
+        table = self.evolve(root, ["event_date", "bucket(4, id)"], ["event_date", "bucket(8, id)"])
+        ids = [[field.field_id for field in spec.fields] for spec in table.specs]
+        assert ids == [["event_date", "id_bucket"], ["event_date", "id_bucket_2"]]
+
+    def test_column_removal_resistant(self, root):
+        table = self.evolve(root, ["country"], ["multi_bucket(4, id, country)"])
+        table.drop_column("country").append([{"id": 5, "event_date": DAY_1}])
+        assert self.read(table, "id = 5")[1] == [5]
+        assert self.read(table, "event_date = '2025-12-10'")[1] == [1, 3, 5]
+
+    def test_type_promotion_resistant(self, root):
+        schema = pa.schema([("n", pa.int32()), ("f", pa.float32())])
+        entries = ["n", "truncate(10, n)", "bucket(4, n)", "bucket(4, f)"]
+        table = phalanx.create(root, schema, entries)
+        rows = [{"n": n, "f": n / 8} for n in (-25, -1, 0, 7, 1999)]
+        table.append(rows)
+        before = table.partitions().num_rows
+        table.change_type("n", pa.int64()).change_type("f", pa.float64()).append(rows)
+        assert table.partitions().num_rows == before
+        assert set(table.partitions()["rows"].to_pylist()) == {2}
+
+
 class StockClient:
     """The namespace client that others use."""
 

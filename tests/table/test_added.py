@@ -250,3 +250,34 @@ def test_a_miscounted_leaf_is_not_cut(table):
     wrong = Portion(leaf.row, leaf.files + 1, leaf.rows, leaf.bytes)
     with pytest.raises(CorruptTable, match="has 2 fragments, and the manifest says 3"):
         list(cut(location, [wrong], 0, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.rename_column("part", "land").add_column("n", pa.int64()),
+        lambda table: table.add_column("n", pa.int64(), default=7),
+        lambda table: (
+            table.add_column("f", pa.float32()).append([row(9, "z")]).change_type("f", pa.float64())
+        ),
+    ],
+    ids=["described anew", "written anew for a default", "written anew for a type"],
+)
+def test_rows_that_come_after_a_change_of_the_schema(table, change):
+    """They may make a leaf be written anew: only they are added."""
+    change(table)
+    before = table.version
+    name = table.schema.names[1]
+    table.append([{"id": 4, name: "a"}, {"id": 5, name: "z"}])
+    table.append([{"id": 6, name: "a"}])
+    assert added(table, before) == []
+    assert added(table, before + 1) == [4, 5]
+    assert added(table, before + 2) == [6]
+    newest = Snapshot.latest(table._snapshot.location)
+    together = list(steps(newest, before + 1, before + 2, together=True))
+    assert [ids(table, step.added) for step in together] == [[4, 5, 6]]
+
+
+def test_rows_that_are_replaced_by_as_many(table):
+    table.overwrite([row(7), row(8), row(9, "b")])
+    assert added(table, 3) is None

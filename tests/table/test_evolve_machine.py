@@ -366,6 +366,67 @@ class Machine(RuleBasedStateMachine):
         assert (counts.inserted, counts.updated) == (len(set(chosen) - there), len(hits))
         self.landed(table, state)
 
+    @rule(data=st.data(), count=st.integers(2, 4), beside=st.booleans())
+    def several_in_one_transaction(self, data, count, beside):
+        """Rows and shape together; somebody else may add rows meanwhile."""
+        table, state, steps = self.newest(), self.now.copy(), []
+        with table.transaction() as tx:
+            for _ in range(count):
+                do, expect = self.drawn_step(data, state)
+                do(tx)
+                expect(state)
+                steps.append(expect)
+                assert order(tx.scan().to_arrow().to_pylist()) == order(state.seen())
+            if beside:
+                tx._transaction.reads.clear()  # what was read here is for the test alone
+                given, held = self.drawn(data, self.now)
+                other, theirs = phalanx.open(self.uri).append(given), self.now.copy()
+                theirs.rows += held
+                self.landed(other, theirs)
+        state = self.now.copy()
+        for expect in steps:
+            expect(state)
+        self.landed(table, state)
+
+    def drawn_step(self, data, state):
+        """A change: what is done to the table, and what to the model."""
+        kind = data.draw(st.sampled_from(["append", "append", "add", "drop", "rename", "widen"]))
+        field = data.draw(st.sampled_from(state.fields))
+        id, name = field.id, self.free(data, state.fields)
+
+        def found(model):
+            return next(f for f in model.fields if f.id == id)
+
+        if kind == "add" and name:
+            new = Field(self.next_id(), name, "int", data.draw(st.sampled_from(VALUES["int"])))
+
+            def add(model):
+                model.fields.append(copy.deepcopy(new))
+                for row in model.rows:
+                    row[new.id] = new.default
+
+            return lambda tx: tx.add_column(new.name, TYPES["int"], new.default), add
+        if kind == "drop" and len(state.fields) > 1:
+            path = field.name
+            return (
+                lambda tx: tx.drop_column(path),
+                lambda model: model.fields.remove(found(model)),
+            )
+        if kind == "rename" and name:
+            path = field.name
+            return (
+                lambda tx: tx.rename_column(path, name),
+                lambda model: setattr(found(model), "name", name),
+            )
+        if kind == "widen" and field.kind in WIDER:
+            path, wider = field.name, WIDER[field.kind]
+            return (
+                lambda tx: tx.change_type(path, TYPES[wider]),
+                lambda model: setattr(found(model), "kind", wider),
+            )
+        given, held = self.drawn(data, state, most=2)
+        return lambda tx: tx.append(given), lambda model: model.rows.extend(copy.deepcopy(held))
+
     # Files: no row changes, and there may be several versions, or none
 
     @rule(number=st.integers(0, 1), rows=st.sampled_from([None, 2]))

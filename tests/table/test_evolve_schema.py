@@ -13,6 +13,7 @@ import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.storage.fieldids import ids_of
 from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.transaction.view import read_statistics
 
 SCHEMA = pa.schema(
     [
@@ -62,6 +63,15 @@ def leaves(table):
 
 def field_id(table, name):
     return table._snapshot.head.schema.column((name,)).field_id
+
+
+def highest(table, name):
+    """The greatest value that statistics know, as a number."""
+    snapshot = phalanx.open(table.uri)._snapshot
+    rows = [snapshot.leaves.row(index) for index in range(len(snapshot.leaves))]
+    id = snapshot.head.schema.column((name,)).field_id
+    found = [stats[id] for stats in read_statistics(snapshot, rows).values() if id in stats]
+    return max((stats.high for stats in found if stats.high is not None), default=None)
 
 
 class TestOneSnapshot:
@@ -246,20 +256,11 @@ class TestRenameAndDrop:
         assert column(table, "n")[4] == 1
 
     def test_statistics_survive_renames_and_are_not_another_columns(self, table):
-        from phalanx.transaction.view import read_statistics
-
-        def highest(name):
-            snapshot = phalanx.open(table.uri)._snapshot
-            rows = [snapshot.leaves.row(i) for i in range(3)]
-            found = read_statistics(snapshot, rows).values()
-            id = snapshot.head.schema.column((name,)).field_id
-            return max((s[id].high for s in found if id in s and s[id].high), default=None)
-
-        assert highest("id") == 3
+        assert highest(table, "id") == 3
         table.rename_column("id", "key")
-        assert highest("key") == 3
+        assert highest(table, "key") == 3
         table.drop_column("key").add_column("key", pa.int32())
-        assert highest("key") is None
+        assert highest(table, "key") is None
 
 
 class TestPartitionSources:
@@ -348,6 +349,21 @@ class TestPartitionSources:
         assert table.count("f = 0.5") == 2
         assert table.check().ok
 
+    def test_wider_in_a_transaction_with_rows(self, root):
+        table = phalanx.create(root, SCHEMA, ["f", "id"]).append([row(1, f=0.1)])
+        with table.transaction() as tx:
+            tx.append([row(1, f=0.1), row(2, f=0.1), row(3, f=None)])
+            tx.change_type("f", pa.float64())
+            tx.change_type("id", pa.int64())
+            tx.append([row(1, f=0.1), {"id": 2**40, "f": 0.5}])
+            assert tx.count("f = 0.5") == 1
+        assert table.partitions().num_rows == 5
+        assert sorted(r["rows"] for r in table.partitions().to_pylist()) == [1, 1, 1, 1, 2]
+        assert ids(table, "f = 0.1") == [1]
+        assert ids(table, "f > 0.1 AND f < 0.2") == [1, 1, 2]
+        assert ids(table, "f = 0.5") == [2**40]
+        assert table.check().ok
+
     def test_a_date_cannot_become_a_timestamp(self, root):
         table = phalanx.create(root, SCHEMA, ["day"])
         table.evolve_partitioning(["part"])
@@ -403,6 +419,14 @@ class TestWiden:
         counts = wide.merge([{"id": 2, "part": "b", "f": 0.0}], ["id"])
         assert counts["updated"] == 1
         assert column(wide, "f") == {2: 0.0, 3: None}
+
+    def test_statistics(self, wide):
+        assert highest(wide, "id") == 3
+        assert highest(wide, "price") == 300
+        assert highest(wide, "day") is None, "days are no microseconds"
+        noon = dt.datetime(1970, 1, 1, 0, 0, 0, 5)
+        wide.append([{"id": 9, "part": "new", "day": noon}])
+        assert highest(wide, "day") == 5
 
     def test_floats_are_compared_as_doubles(self, root):
         table = phalanx.create(root, pa.schema([("id", pa.int32()), ("f", pa.float32())]))
@@ -660,6 +684,18 @@ class TestBeside:
             tx.append([row(4, n=4)], merge_schema=True)
             phalanx.open(table.uri).append([row(5, n=5)], merge_schema=True)
         assert column(table, "n") == {1: None, 2: None, 3: None, 4: 4, 5: 5}
+
+    def test_rows_and_columns_behind_another(self, table):
+        """What is done before a column comes, and after, is done so again."""
+        with table.transaction() as tx:
+            tx.append([row(4)])
+            tx.drop_column("f")
+            tx.add_column("n", pa.int64(), default=1)
+            tx.append([{"id": 5, "part": "a", "n": 2}])
+            phalanx.open(table.uri).append([row(6), row(7, "new")])
+        assert column(table, "n") == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2, 6: 1, 7: 1}
+        assert "f" not in table.schema.names
+        assert table.check().ok
 
     def test_schema_change_behind_an_append(self, table):
         phalanx.open(table.uri).append([row(4)])

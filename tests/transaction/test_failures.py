@@ -44,6 +44,13 @@ def prepare(root, mode="strong"):
     return table
 
 
+def prepare_narrow(root):
+    """Partitioned by a number that can become wider."""
+    schema = SCHEMA.set(2, pa.field("n", pa.float32()))
+    table = phalanx.create(root, schema, ["part", "n"])
+    return table.append([row(1, n=0.1), row(2, "b", 0.5), row(3, "b", None)])
+
+
 def prepare_to_optimize(root):
     table = prepare(root)
     table.append([row(7, "b"), row(8)])
@@ -183,6 +190,7 @@ OPERATIONS = {
     "tag": (prepare, lambda t, **o: t.tag("then", version=2, **o)),
     "evolve partitioning": (prepare, lambda t, **o: t.evolve_partitioning(["n", "part"], **o)),
     "add a column and rows": (prepare, grow),
+    "widen a partition column": (prepare_narrow, lambda t, **o: t.change_type("n", "float64", **o)),
     "transaction": (prepare, several),
     "compact": (prepare_for_compaction, compact_manifest),
     "make strong": (prepare_weak, make_strong),

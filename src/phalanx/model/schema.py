@@ -102,6 +102,19 @@ class TableSchema:
         return [id for field in self.tagged for id in _ids(field)]
 
     @cached_property
+    def id_set(self) -> frozenset[int]:
+        return frozenset(self.field_ids)
+
+    @cached_property
+    def always_written(self) -> list[tuple[str, frozenset[int]]]:
+        """The columns, with the ids in them, that no file may leave out: NULL would be wrong."""
+        return [
+            (field.name, frozenset(_ids(field)))
+            for field in self.tagged
+            if not field.nullable or default_of(field) is not None
+        ]
+
+    @cached_property
     def columns(self) -> dict[int, Column]:
         """Every column that can be named in a filter, by id: nested struct fields included."""
         return {column.field_id: column for column in self._walk()}
@@ -139,11 +152,6 @@ def field_id(field: pa.Field) -> int:
     if FIELD_ID not in metadata:
         raise InvalidInput(f"field {field.name!r} has no lance:field_id")
     return int(metadata[FIELD_ID])
-
-
-def ids_in(field: pa.Field) -> frozenset[int]:
-    """The ids of a field and of those below it."""
-    return frozenset(_ids(field))
 
 
 def default_of(field: pa.Field) -> pa.Scalar | None:

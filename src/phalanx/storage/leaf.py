@@ -21,7 +21,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.predicates import Predicate, to_sql
-from phalanx.model.schema import TableSchema, default_of, ids_in
+from phalanx.model.schema import TableSchema
 from phalanx.storage.fieldids import lance_schema
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
@@ -264,12 +264,7 @@ class Leaf:
 
     def _check_files(self, delta: LeafDelta) -> None:
         """Refuse files that would be read as something else than what was written."""
-        known = set(self.schema.field_ids)
-        needed = [
-            (column.name, ids_in(column))
-            for column in self.schema.tagged
-            if not column.nullable or default_of(column) is not None
-        ]
+        known, needed = self.schema.id_set, self.schema.always_written
         for file in (f for part in delta.added for frag in part.fragments for f in frag.files):
             have = set(file.fields)
             lost = next((name for name, ids in needed if not have & ids), None)
@@ -298,7 +293,8 @@ class Leaf:
         reader = pa.RecordBatchReader.from_batches(stored, rows)
         self.wrote_anew = True
         anew = self._written(reader, stored, self._numbered(handle))
-        return handle, LeafDelta(added=(anew, *delta.added), replaced=True)
+        replaced = LeafDelta(added=(anew,), replaced=True).operation(self.schema)
+        return self._commit(handle, replaced), LeafDelta(added=delta.added)
 
     def commit_on_main(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on the main branch, for all to see. Its version.
@@ -480,6 +476,26 @@ class Leaf:
             if chosen is None:
                 return int(handle.count_rows(filter))
             return sum(int(fragment.count_rows(filter)) for fragment in chosen)
+
+
+def written_anew(location: Location, folder: str, since: int, until: int) -> int | None:
+    """The version in between that has the rows of the first, written anew for another schema.
+
+    None where there is none, or rows were added before. That no row was taken out in between,
+    the caller must know.
+    """
+    version = until
+    for _ in range(_LONGEST_LINE):
+        handle = open_leaf(location, folder, version)
+        made = handle.read_transaction(version)
+        if made is not None and isinstance(made.operation, LanceOperation.Overwrite):
+            before = open_leaf(location, folder, since)
+            same = made.read_version == since and handle.count_rows() == before.count_rows()
+            return version if same else None
+        if made is None or not isinstance(made.operation, LanceOperation.Append):
+            return None
+        version = made.read_version
+    return None
 
 
 def fragments_of(location: Location, folder: str, version: int | None) -> list[FragmentSize]:

@@ -355,13 +355,15 @@ class ManifestVersion:
             self.location.open(self.location.manifest).add_columns(column)
         return ManifestVersion(self.location)
 
-    def prepare_for(self, specs: Iterable[PartitionSpec]) -> ManifestVersion:
+    def prepare_for(
+        self, specs: Sequence[PartitionSpec], known: Sequence[PartitionSpec]
+    ) -> ManifestVersion:
         """The newest version of the manifest, with a column for every field of some specs.
 
-        The specs themselves are told to other clients. A column without any value that has another
+        Other clients are told of specs that are new. A column without any value that has another
         type is what somebody left behind who did not live to use it.
         """
-        specs = tuple(specs)
+        ids = {spec.id for spec in known}
         fields = partition_columns(specs).values()
         wanted = {f.column_name: pa.field(f.column_name, f.result_type) for f in fields}
         dataset = ManifestVersion(self.location).dataset
@@ -377,7 +379,8 @@ class ManifestVersion:
                 missing.append(name)
         if missing:
             dataset.add_columns([wanted[name] for name in missing])
-        _publish(ManifestVersion(self.location).dataset, _spec_texts(specs))
+        new = tuple(spec for spec in specs if spec.id not in ids)
+        _publish(ManifestVersion(self.location).dataset, _spec_texts(new))
         return ManifestVersion(self.location)
 
     def versions(self) -> list[int]:

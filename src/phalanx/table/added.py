@@ -17,7 +17,7 @@ import numpy as np
 
 from phalanx.errors import CorruptTable, TableNotFound
 from phalanx.model.spelling import quote
-from phalanx.storage.leaf import FragmentSize, fragments_of
+from phalanx.storage.leaf import FragmentSize, fragments_of, written_anew
 from phalanx.storage.leaves import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
@@ -263,7 +263,21 @@ def _new_fragments(
         return found
     if before.read_version is None or before.location != after.location:
         return None
-    older = fragments_of(location, before.location, before.read_version)
+    added = _beside(found, fragments_of(location, before.location, before.read_version))
+    if added is not None or after.read_version is None:
+        return added
+    # The first rows that come to a leaf after a change of the schema may make it be written anew.
+    with contextlib.suppress(CorruptTable, OSError, ValueError):
+        anew = written_anew(location, after.location, before.read_version, after.read_version)
+        if anew is not None:
+            return _beside(found, fragments_of(location, after.location, anew))
+    return None
+
+
+def _beside(
+    found: Sequence[FragmentSize], older: Sequence[FragmentSize]
+) -> list[FragmentSize] | None:
+    """The fragments that are there beside others; None where those are not all as they were."""
     known = {fragment.id: fragment for fragment in older}
     stayed = [fragment for fragment in found if fragment.id in known]
     if len(stayed) < len(known):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from phalanx.errors import CorruptTable, PhalanxError, UnsupportedTable
 from phalanx.model.domains import FloatDomain, domain_of
+from phalanx.model.evolution import is_wider
 from phalanx.model.specs import COLUMN_PREFIX, PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage import mending
@@ -30,6 +31,7 @@ from phalanx.storage.manifest import (
     TABLE_ID_KEY,
     ManifestVersion,
     manifest_schema,
+    partition_columns,
 )
 from phalanx.storage.mending import RawRow
 from phalanx.table.maintain import size_text
@@ -67,6 +69,16 @@ class Book:
     #: The row of the head, where there is one.
     head_row: RawRow | None
     problems: list[Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Values of columns that are wider than the head says, as values of the head's types."""
+        have = self.manifest.dataset.schema
+        for name, known in partition_columns(self.head.specs).items():
+            if name in have.names and is_wider(known.result_type, have.field(name).type):
+                wide, narrow = domain_of(have.field(name).type), domain_of(known.result_type)
+                for row in (row for row in self.rows if known.field_id in row.values):
+                    value = wide.array([row.values[known.field_id]]).cast(known.result_type)
+                    row.values[known.field_id] = narrow.key(value[0])
 
     @staticmethod
     def open(manifest: ManifestVersion, statistics: bool = False) -> Book:
@@ -134,7 +146,8 @@ class Book:
 
 
 def _same_type(have: pa.Field, wanted: pa.Field) -> bool:
-    return bool(have.type.equals(wanted.type))
+    """Wider is as good: somebody was about to widen it, and did not live to tell the table so."""
+    return bool(have.type.equals(wanted.type)) or is_wider(wanted.type, have.type)
 
 
 def sequence_in(row: RawRow) -> int | None:

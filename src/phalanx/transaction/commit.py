@@ -318,7 +318,7 @@ class Transaction:
     def _prepared(self, base: Snapshot, head: Head) -> ManifestVersion:
         """The manifest with columns for the fields of a new spec, where nobody has committed."""
         try:
-            manifest = base.manifest.prepare_for(head.specs)
+            manifest = base.manifest.prepare_for(head.specs, base.head.specs)
         except OSError as error:
             raise SwapLost(str(error)) from None
         reach("commit.columns-added")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage import names
@@ -37,6 +40,16 @@ class Place:
             for depth in range(1, len(self.names) + 1)
         ]
 
+    def under(self, spec: PartitionSpec) -> Place:
+        """The same place where fields have become wider."""
+        if spec == self.spec:
+            return self
+        keys = tuple(
+            _widened(key, old.result_type, new.result_type)
+            for key, old, new in zip(self.keys, self.spec.fields, spec.fields, strict=True)
+        )
+        return replace(self, spec=spec, keys=keys)
+
     def values(self) -> dict[str, Any]:
         return {f.field_id: key for f, key in zip(self.spec.fields, self.keys, strict=True)}
 
@@ -54,6 +67,12 @@ class Place:
             for f, key in zip(self.spec.fields, self.keys, strict=True)
         )
         return " / ".join(shown) or "the whole table"
+
+
+def _widened(key: Any, old: pa.DataType, new: pa.DataType) -> Any:
+    if key is None or old == new:
+        return key
+    return domain_of(new).key(domain_of(old).array([key]).cast(new)[0])
 
 
 def place_of(spec: PartitionSpec, row: LeafRow) -> Place:

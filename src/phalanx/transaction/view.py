@@ -138,6 +138,9 @@ class View:
 
     def change_head(self, **changes: Any) -> None:
         """Change what is true of the table as a whole."""
+        if "schema" in changes:
+            # What was written before is of the schema before.
+            self.settle()
         self.head_changes |= changes
         self._current = self._leaves = None
         self.steps += 1
@@ -179,6 +182,9 @@ class View:
             if spec not in known:
                 described = {"partition_spec": spec.dumps()}
                 self.other_rows.append((spec.namespace, NAMESPACE, described, None))
+        by_id = {spec.id: spec for spec in specs}
+        for work in self._works.values():
+            work.place = work.place.under(by_id[work.place.spec.id])
 
     def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
         """Where the leaf with these values is or will be, as of the base snapshot."""
