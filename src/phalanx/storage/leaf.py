@@ -265,7 +265,8 @@ class Leaf:
     def _check_files(self, delta: LeafDelta) -> None:
         """Refuse files that would be read as something else than what was written."""
         known, needed = self.schema.id_set, self.schema.always_written
-        for file in (f for part in delta.added for frag in part.fragments for f in frag.files):
+        written = (*delta.added, *(part.new for part in delta.rewritten))
+        for file in (f for part in written for frag in part.fragments for f in frag.files):
             have = set(file.fields)
             lost = next((name for name, ids in needed if not have & ids), None)
             if not have <= known or lost is not None:
