@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ from phalanx.table.operations import (
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.commit import Footprint, Transaction
+from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 
@@ -88,7 +87,7 @@ class TableTransaction:
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
-                durable = os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
+                durable = durable_by_default()
             self._transaction = Transaction(
                 table._snapshot, self._pool, transaction_id, isolation, durable, epoch
             )
