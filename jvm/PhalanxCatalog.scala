@@ -110,6 +110,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       "ident" -> parts(ident),
       "mode" -> mode,
       "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
+      "defaults" -> info.columns().toSeq.flatMap(c => constant(c.defaultValue).map(c.name -> _)).toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
     val found = call("stage_table", arguments ++ more: _*)
@@ -130,7 +131,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     case c: RemoveProperty => Map("change" -> "remove_property", "key" -> c.property)
     case c: AddColumn => Map("change" -> "add_column", "column" -> c.fieldNames, "type" -> c.dataType.json,
       "nullable" -> c.isNullable, "comment" -> c.comment, "position" -> position(c.position),
-      "default" -> Option(c.defaultValue).map(_.getSql))
+      "default" -> constant(c.defaultValue))
     case c: RenameColumn => Map("change" -> "rename_column", "column" -> c.fieldNames, "to" -> c.newName)
     case c: UpdateColumnType =>
       Map("change" -> "change_type", "column" -> c.fieldNames, "type" -> c.newDataType.json)
@@ -143,6 +144,19 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     case c: DeleteColumn => Map("change" -> "drop_column", "column" -> c.fieldNames,
       "if_exists" -> c.ifExists)
     case other => Map("change" -> other.getClass.getSimpleName)
+  }
+
+  /** What a column holds where nothing was written. */
+  private def constant(found: ColumnDefaultValue): Option[JsonNode] =
+    Option(found).map(default => Json.expression(default.getValue))
+
+  override def capabilities(): util.Set[TableCatalogCapability] =
+    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
+
+  /** Partition by other fields from now on; each is said as in CREATE TABLE. */
+  def alterPartitioning(ident: Identifier, add: Option[String], drop: Option[String]): Unit = {
+    val found = call("alter_partitioning", "ident" -> parts(ident), "add" -> add, "drop" -> drop)
+    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
   }
 
   private def position(found: ColumnPosition): Any = found match {

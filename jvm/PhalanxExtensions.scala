@@ -17,6 +17,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 /** What Phalanx adds to a session: `spark.sql.extensions`. */
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    extensions.injectParser((_, spark) => new PhalanxParser(spark))
     extensions.injectOptimizerRule(_ => MarkLonely)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.

@@ -14,7 +14,6 @@ from phalanx import PhalanxError
 from phalanx.spark import streams
 from phalanx.spark.handles import Handle
 from phalanx.spark.types import spark_schema
-from phalanx.transaction.snapshot import Snapshot
 from tests.table.test_added import Compact
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -32,7 +31,9 @@ class Reader:
     """A stream as Spark drives it: an offset, and batches from one to the next."""
 
     def __init__(self, root, start=None, zone="UTC", **options):
-        handle = Handle.of(Snapshot.latest(phalanx.open(root)._snapshot.location))
+        table = phalanx.open(root)
+        self.schema = table.schema
+        handle = Handle.of(table._snapshot)
         request = {"table": handle.to_json(), "zone": zone, "options": options}
         self.started = streams.start_stream(request)
         self.offset = self.started["initial"] if start is None else start
@@ -52,7 +53,7 @@ class Reader:
             "stream": self.started["stream"],
             "start": self.offset,
             "end": end,
-            "schema": json.dumps(spark_schema(SCHEMA)),
+            "schema": json.dumps(spark_schema(self.schema)),
             "empty": False,
             "cores": 2,
             "task_bytes": 1 << 27,
@@ -250,6 +251,24 @@ def test_a_version_that_changes_rows(root, table, name):
     assert flat(reader.rest()) == [1, 2, 3, 4, 5, 6]
 
 
+def test_upkeep_is_passed_over(root, table):
+    """Rows are in other files and partitions afterwards, and none of them comes again."""
+    reader = Reader(root)
+    reader.rest()
+    table.append([row(5)])
+    table.optimize()
+    table.append([row(6)])
+    table.evolve_partitioning(["bucket(2, id)"])
+    table.append([row(7)])
+    table.rewrite()
+    table.append([row(8)])
+    for limits in ({}, {"maxFilesPerTrigger": "1"}):
+        assert flat(Reader(root, start=reader.offset, **limits).rest()) == [5, 6, 7, 8]
+        first = flat(Reader(root, startingVersion="1", **limits).rest())
+        assert sorted(first) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert sorted(flat(Reader(root, maxFilesPerTrigger="1").rest())) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_a_version_that_nobody_expected_to_change_rows(root, table):
     """Several versions are looked at together, and then one by one to tell which it was."""
     reader = Reader(root)
@@ -307,6 +326,28 @@ def test_another_schema(root, table):
     assert again.rest() == [[6]]
     with pytest.raises(PhalanxError, match=r"version 2 of .* has another schema than .* now"):
         Reader(root, startingVersion="2").batch()
+
+
+def test_a_schema_that_grows(root, table):
+    """A stream that was down meanwhile reads what came before through the table's schema."""
+    reader = Reader(root)
+    reader.rest()
+    table.append([row(5)])
+    table.add_column("n", pa.int32())
+    table.append([{"id": 6, "part": "a", "n": 1}])
+    assert reader.batch() == [5]
+    with pytest.raises(PhalanxError, match=r"was changed in version 5"):
+        reader.batch()
+    stopped = reader.offset
+    assert Reader(root, start=stopped).rest() == [[6]]
+    # Where a type is widened, the rows that were there are written anew beside those that come.
+    table.change_type("n", pa.int64())
+    table.append([{"id": 7, "part": "a", "n": 2**40}, {"id": 8, "part": "b", "n": 0}])
+    table.rename_column("n", "m")
+    table.append([{"id": 9, "part": "a", "m": None}])
+    assert flat(Reader(root, start=stopped).rest()) == [6, 7, 8, 9]
+    assert Reader(root, start=stopped, maxFilesPerTrigger="1").rest()[:2] == [[6], [7]]
+    assert flat(Reader(root, startingVersion="1").rest()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def replace(root, schema):

@@ -127,17 +127,19 @@ def test_a_change_and_an_append_in_one(table):
     assert added(table, 4) == [5, 6]
 
 
-@pytest.mark.parametrize("operation", ["optimize", "rewrite"])
-def test_upkeep_adds_nothing(table, operation):
+def test_upkeep_adds_nothing(table):
     table.append([row(4)])
-    with table.transaction() as tx:
-        tx._transaction.run(Compact(operation))
-    assert table.count() == 4
-    (step,) = steps(table._snapshot, 4, 4)
-    assert step.operation == operation
-    assert step.added == ()
+    table.optimize()
+    assert table.version == 4
+    assert added(table, 4) == []
     table.append([row(5)])
     assert added(table, 5) == [5]
+    table.evolve_partitioning(["bucket(2, id)"])
+    table.append([row(6)])
+    table.rewrite()
+    assert table.version == 8
+    assert table.snapshots().column("operation").to_pylist()[-1] == "rewrite"
+    assert [added(table, version) for version in (6, 7, 8)] == [[], [6], []]
 
 
 class Compact:
@@ -173,8 +175,7 @@ def test_versions_that_are_taken_together(table):
     table.append([row(4)])
     table.tag("here")
     table.append([row(5, "c")])
-    with table.transaction() as tx:
-        tx._transaction.run(Compact("optimize"))
+    table.optimize()
     table.append([row(6)])
     table.delete("id = 1")
     table.append([row(7)])

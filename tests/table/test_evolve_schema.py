@@ -772,3 +772,16 @@ class TestHealth:
         assert not table.refresh().check().ok
         table.append([{"id": 4}])
         assert table.check().ok
+
+
+def test_files_that_no_column_is_left_of_still_count(root):
+    """Lance does not read a file that has none of the columns, not even to count its rows."""
+    table = phalanx.create(root, pa.schema([("a", pa.int64())])).append([{"a": 1}])
+    table.add_column("b", pa.int64())
+    table.append([{"a": 2, "b": 2}])
+    table.drop_column("a")
+    table.append([{"b": 3}])
+    assert [row["b"] for row in table.scan().to_arrow().to_pylist()] == [None, 2, 3]
+    assert (table.count(), table.count("b IS NULL")) == (3, 1)
+    assert table.optimize().files_after == 1
+    assert [row["b"] for row in table.scan().to_arrow().to_pylist()] == [None, 2, 3]

@@ -371,6 +371,15 @@ class TestOrder:
         plain = data.take(Ordering((("x", False),)).order(data))["x"].to_pylist()
         assert plain == [*sorted(v for v in plain if v is not None), *[None] * plain.count(None)]
 
+    def test_a_column_that_is_renamed_meanwhile(self, table, meanwhile):
+        stale = phalanx.open(table.uri)
+        meanwhile(lambda: phalanx.open(table.uri).rename_column("n", "m"))
+        before = sorted(map(str, (tuple(r.values()) for r in rows_of(table))))
+        with pytest.raises(InvalidInput, match="unknown column 'n'"):
+            table.optimize(sort_by=["n"])
+        stale.optimize(sort_by=["m"])
+        assert sorted(map(str, (tuple(r.values()) for r in rows_of(stale)))) == before
+
     def test_what_has_no_order_is_refused(self, root):
         table = phalanx.create(root, pa.schema([("xs", pa.list_(pa.int64()))]))
         with pytest.raises(InvalidInput, match="have no order"):
@@ -446,7 +455,7 @@ class TestBesideOthers:
         meanwhile(*(disturb(number) for number in range(6)))
         report = table.optimize("part = 'a'")
         assert report.rewritten == 0
-        assert "1 leaf stayed as they were" in str(report)
+        assert "1 leaf stayed as before" in str(report)
         assert table.check().ok
 
     def test_a_rollback_in_between(self, table, meanwhile):

@@ -436,3 +436,17 @@ def test_a_table_holds_the_same_before_and_after(tmp_path_factory, batches, dele
     assert table.count() == len(before)
     assert Snapshot.latest(table._snapshot.location).sequence == table.version
     assert table.check().ok
+
+
+def test_in_an_object_store(s3_options):
+    """Nothing of it needs a file system: neither compaction nor the move to another spec."""
+    uri = "s3://lake/upkeep"
+    table = phalanx.create(uri, SCHEMA, ["part"], storage_options=s3_options)
+    table.append([row(1), row(2, "b")]).append([row(3), row(4, "b")])
+    table.delete("id = 3")
+    before = rows_of(table)
+    assert table.optimize().files_after == 2
+    table.evolve_partitioning(["bucket(2, id)"])
+    table.rewrite(step_rows=1)
+    assert (rows_of(table), specs(table)) == (before, [2])
+    assert table.check().ok

@@ -6,7 +6,7 @@ one gets an id that no field has ever had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,6 +119,22 @@ def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> Tab
 def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
     """The schema in which a column may be NULL."""
     return _changed_field(schema, find(schema, path), lambda field: field.with_nullable(True))
+
+
+def describe_column(
+    schema: TableSchema, path: Path, texts: Mapping[str, str | None]
+) -> TableSchema:
+    """The schema with texts about a column, such as its comment; None takes one away."""
+
+    def change(field: pa.Field) -> pa.Field:
+        metadata = dict(field.metadata or {})
+        for key, text in texts.items():
+            metadata.pop(key.encode(), None)
+            if text is not None:
+                metadata[key.encode()] = text.encode()
+        return field.with_metadata(metadata)
+
+    return _changed_field(schema, find(schema, path), change)
 
 
 def move_column(

@@ -55,6 +55,11 @@ class Ordering:
         columns = tuple((name, down) for name, (_, down) in zip(names, entries, strict=True))
         return Ordering(columns, zorder_by is not None)
 
+    def check(self, schema: TableSchema) -> None:
+        """Raise InvalidInput where the table has lost a column meanwhile, or never had it."""
+        for name, _ in self.columns:
+            _checked(name, schema)
+
     def order(self, table: pa.Table) -> pa.Array:
         """The rows' numbers in this order. Rows that are alike stay as they are; NULL is last."""
         if self.zorder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark import about
@@ -18,11 +17,8 @@ from phalanx.storage import folders, manifest
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from phalanx.table.table import Table
-
 #: Properties that Spark sets or we report, and that are not the user's.
-_DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
+DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
 _METADATA_COLUMNS = (
     ("_partition", "STRING", "the partition that the row is in"),
     ("_leaf", "STRING", "the id of the leaf that the row is in"),
@@ -142,7 +138,7 @@ def stage_table(request: Request) -> Reply:
     stage = Stage.make(
         named,
         exists,
-        arrow_schema(json.loads(request["schema"]), properties),
+        arrow_schema(json.loads(request["schema"]), properties, request["defaults"]),
         [entry_of(transform) for transform in request["partitioning"]]
         or entries_of(request.get("partition_by") or ""),
         transactions,
@@ -157,43 +153,8 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in properties.items()
-        if key not in _DERIVED and not key.startswith("option.")
+        if key not in DERIVED and not key.startswith("option.")
     }
-
-
-@operation
-def alter_table(request: Request) -> Reply:
-    location = Warehouse(request["catalog"]).location(request["ident"])
-    if not manifest.exists(location):
-        return {"missing": True}
-    from phalanx.table.table import Table
-
-    table = Table(Snapshot.latest(location))
-    properties: dict[str, str | None] = {}
-    for change in request["changes"]:
-        match change["change"]:
-            case "set_property":
-                properties[_changeable(change["key"])] = change["value"]
-            case "remove_property":
-                properties[_changeable(change["key"])] = None
-            case other:
-                _alter_column(table, other, change)
-    if properties:
-        table.set_properties(properties)
-    return {}
-
-
-def _changeable(key: str) -> str:
-    if key in _DERIVED or key == "transactions":
-        raise InvalidInput(f"the property {key!r} cannot be changed with ALTER TABLE")
-    return key
-
-
-def _alter_column(table: Table, change: str, arguments: Mapping[str, Any]) -> None:
-    method = getattr(table, change, None)
-    if method is None:
-        raise InvalidInput(f"this version of Phalanx cannot {change.replace('_', ' ')} in a table")
-    method(**{key: value for key, value in arguments.items() if key != "change"})
 
 
 @operation

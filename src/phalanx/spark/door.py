@@ -53,7 +53,16 @@ def answer(request: bytes) -> bytes:
 
 def _operation(name: str) -> Operation:
     """An operation by its name. Modules register theirs; a query that only reads loads fewer."""
-    for module in ("catalog", "planner", "answers", "writer", "changes", "streams", "procedures"):
+    for module in (
+        "catalog",
+        "planner",
+        "answers",
+        "writer",
+        "changes",
+        "streams",
+        "procedures",
+        "alter",
+    ):
         if name in _operations:
             break
         importlib.import_module(f"phalanx.spark.{module}")

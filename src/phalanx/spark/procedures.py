@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from phalanx.errors import InvalidInput
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.planner import spelled
+from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse
 from phalanx.table import health
 from phalanx.table.properties import span_of
@@ -188,13 +189,167 @@ class Repair(Procedure):
         return _lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
 
 
+WHERE = Parameter("where", "STRING", "which partitions: those that may hold such rows", "null")
+
+
+class EvolvePartitioning(Procedure):
+    name = "evolve_partitioning"
+    description = "Partition by other fields from now on; rows that are there stay where they are."
+    parameters = (
+        TABLE,
+        Parameter("partition_by", "STRING", "the fields, such as 'days(ts), bucket(16, id)'"),
+    )
+    result: ClassVar = {"version": "BIGINT", "spec": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        table = _table(warehouse, arguments)
+        table.evolve_partitioning(entries_of(arguments["partition_by"] or ""))
+        fields = ", ".join(table.spec.spell(table._snapshot.head.schema))
+        return [{"version": table.version, "spec": f"v{table.spec.id}: {fields or 'nothing'}"}]
+
+
+class Optimize(Procedure):
+    name = "optimize"
+    description = "Put the rows of each partition into fewer, larger files, sorted if asked."
+    parameters = (
+        TABLE,
+        WHERE,
+        Parameter("target_rows", "BIGINT", "rows of a file, about", "null"),
+        Parameter("target_bytes", "BIGINT", "bytes of a file, about", "null"),
+        Parameter("sort_by", "STRING", "columns to sort by, such as 'ts DESC, id'", "null"),
+        Parameter("zorder_by", "STRING", "columns to order by together: 'x, y'", "null"),
+        DRY_RUN,
+    )
+    result: ClassVar = {
+        "partitions": "BIGINT",
+        "rewritten": "BIGINT",
+        "files_before": "BIGINT",
+        "files_after": "BIGINT",
+        "bytes_before": "BIGINT",
+        "bytes_after": "BIGINT",
+        "notes": "STRING",
+    }
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        report = _table(warehouse, arguments).optimize(
+            arguments["where"],
+            arguments["target_rows"],
+            arguments["target_bytes"],
+            bool(arguments["dry_run"]),
+            sort_by=_sorting(arguments["sort_by"]),
+            zorder_by=_names(arguments["zorder_by"]),
+        )
+        return [
+            {
+                "partitions": report.leaves,
+                "rewritten": report.rewritten,
+                "files_before": report.files_before,
+                "files_after": report.files_after,
+                "bytes_before": report.bytes_before,
+                "bytes_after": report.bytes_after,
+                "notes": "; ".join(report.notes),
+            }
+        ]
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip().strip("`") for name in text.split(",")]
+
+
+def _sorting(text: str | None) -> list[str | tuple[str, str]] | None:
+    """`ts DESC, id` as `optimize` takes it."""
+    found: list[str | tuple[str, str]] = []
+    for entry in _names(text) or ():
+        name, _, order = entry.partition(" ")
+        match order.strip().upper():
+            case "" | "ASC":
+                found.append(name)
+            case "DESC":
+                found.append((name, "descending"))
+            case _:
+                raise InvalidInput(f"cannot sort by {entry!r}: write a column, and DESC after it")
+    return found or None
+
+
+class Rewrite(Procedure):
+    name = "rewrite"
+    description = "Move rows of earlier specs into the partitions of the newest, step by step."
+    parameters = (
+        TABLE,
+        WHERE,
+        Parameter("step_rows", "BIGINT", "rows of a step at most", "null"),
+        Parameter("step_bytes", "BIGINT", "bytes of a step at most", "null"),
+        Parameter("max_steps", "INT", "steps at most; call it again to go on", "null"),
+        DRY_RUN,
+    )
+    result: ClassVar = {
+        "rows": "BIGINT",
+        "bytes": "BIGINT",
+        "steps": "BIGINT",
+        "partitions": "BIGINT",
+        "left": "BIGINT",
+        "notes": "STRING",
+    }
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        report = _table(warehouse, arguments).rewrite(
+            arguments["where"],
+            step_rows=arguments["step_rows"],
+            step_bytes=arguments["step_bytes"],
+            max_steps=arguments["max_steps"],
+            dry_run=bool(arguments["dry_run"]),
+        )
+        return [
+            {
+                "rows": report.rows,
+                "bytes": report.bytes,
+                "steps": report.steps,
+                "partitions": report.leaves,
+                "left": report.left,
+                "notes": "; ".join(report.notes),
+            }
+        ]
+
+
+class Advise(Procedure):
+    name = "advise"
+    description = (
+        "Say which partitions are too small, too large or skewed, and what would be better."
+    )
+    parameters = (TABLE,)
+    result: ClassVar = {"report": "STRING"}
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        return _lines(_table(warehouse, arguments).advise())
+
+
 def _lines(report: object) -> list[Mapping[str, Any]]:
     return [{"report": line} for line in str(report).splitlines()]
 
 
 PROCEDURES: dict[str, Procedure] = {
     made.name: made
-    for made in (Vacuum(), ExpireSnapshots(), Rollback(), Tag(), DropTag(), Check(), Repair())
+    for made in (
+        Vacuum(),
+        ExpireSnapshots(),
+        Rollback(),
+        Tag(),
+        DropTag(),
+        Check(),
+        Repair(),
+        EvolvePartitioning(),
+        Optimize(),
+        Rewrite(),
+        Advise(),
+    )
 }
 
 

@@ -78,14 +78,20 @@ class Stream:
     def table_schema(self) -> TableSchema:
         return TableSchema.from_json(self.schema)
 
-    def has_schema_of(self, found: Snapshot) -> bool:
-        return found.head.schema == self.table_schema
+    def can_read(self, newest: Snapshot, found: Snapshot) -> bool:
+        """Whether a version has the schema of the stream, or an earlier one of the same fields.
+
+        A table that was replaced has other fields, whatever they are called.
+        """
+        mine, its = self.table_schema, found.head.schema
+        kin = not set(mine.field_ids).isdisjoint(its.field_ids)
+        return its == mine or (kin and newest.head.schema == mine)
 
     def check_schema(self, newest: Snapshot, found: Snapshot) -> None:
         """Raise _Stop at a version that has another schema than the stream."""
-        if self.has_schema_of(found):
+        if self.can_read(newest, found):
             return
-        if self.has_schema_of(newest):
+        if newest.head.schema == self.table_schema:
             reason = (
                 f"version {found.sequence} of {self.uri} has another schema than the table has "
                 "now: start the stream with another checkpoint, from a later version on"
@@ -262,7 +268,7 @@ def _added(
 ) -> Iterator[Read]:
     """What some versions have added, from a file of the first on."""
     for step in _steps(newest, first, last, together):
-        unlike = step.added is None or not stream.has_schema_of(step.snapshot)
+        unlike = step.added is None or not stream.can_read(newest, step.snapshot)
         if unlike and step.first < step.last:
             # Which of them it is they say one by one.
             yield from _added(stream, newest, step.first, step.last)

@@ -6,15 +6,18 @@ nearest one that holds every value is used; values are checked where even that c
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.schema import default_of, with_default
 
 #: A type or schema as Spark writes it in JSON.
 SparkType = str | dict[str, Any]
@@ -23,6 +26,8 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TIME = re.compile(r"time\((\d+)\)")
 _TEXT = re.compile(r"((var)?char\(\d+\)|string)( collate UTF8_BINARY)?")
 _COLLATIONS = "__COLLATIONS"
+#: Where Spark says what rows get that come without a column, and what those that are there have.
+_DEFAULTS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
 #: Where a column's comment is kept, and what else Spark wants to know about it.
@@ -87,17 +92,20 @@ def arrow_type(found: SparkType, column: str) -> pa.DataType:
         case "struct":
             if not found["fields"]:
                 raise InvalidInput(f"column {column!r} is a struct without fields")
-            return pa.struct([_arrow_field(field, f"{column}.") for field in found["fields"]])
+            return pa.struct([arrow_field(field, f"{column}.") for field in found["fields"]])
         case other:
             raise InvalidInput(f"column {column!r} has the type {other}, which Lance cannot store")
 
 
-def _arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
+def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
+    """A column or field of a struct. Raises InvalidInput where it cannot be stored."""
     name = field["name"]
     metadata = dict(field.get("metadata") or {})
     kept = {}
     if "comment" in metadata:
         kept[COMMENT] = metadata.pop("comment")
+    for key in _DEFAULTS:
+        metadata.pop(key, None)
     if metadata:
         kept[SPARK_METADATA] = json.dumps(metadata)
     for collation in metadata.get(_COLLATIONS, {}).values():
@@ -115,10 +123,12 @@ def _arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
 
 
 def arrow_schema(
-    found: Mapping[str, Any], properties: Mapping[str, str] | None = None
+    found: Mapping[str, Any],
+    properties: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> pa.Schema:
     """The schema of a new table. `vector.<column>.dimension` makes an array a vector."""
-    fields = [_arrow_field(field) for field in found["fields"]]
+    fields = [arrow_field(field) for field in found["fields"]]
     names = [field.name for field in fields]
     for key, value in (properties or {}).items():
         name = key.removeprefix("vector.").removesuffix(".dimension")
@@ -128,6 +138,9 @@ def arrow_schema(
             raise InvalidInput(f"the property {key} names no column: there is {', '.join(names)}")
         at = names.index(name)
         fields[at] = fields[at].with_type(_vector(fields[at].type, name, key, value))
+    for name, default in (defaults or {}).items():
+        at = names.index(name)
+        fields[at] = with_default(fields[at], constant(default, fields[at].type))
     return pa.schema(fields)
 
 
@@ -191,6 +204,9 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
     metadata = json.loads(found.get(SPARK_METADATA, "{}"))
     if COMMENT in found:
         metadata["comment"] = found[COMMENT]
+    default = default_of(field)
+    if default is not None:
+        metadata |= dict.fromkeys(_DEFAULTS, _sql(default))
     return {
         "name": field.name,
         "type": _declared(field, found.get(SPARK_TYPE))
@@ -206,6 +222,49 @@ def _declared(field: pa.Field, text: str | None) -> SparkType | None:
         return None
     declared: SparkType = json.loads(text)
     return declared if arrow_type(declared, field.name) == field.type else None
+
+
+def constant(found: Mapping[str, Any], type: pa.DataType) -> pa.Scalar:
+    """A constant of Spark, as it comes in JSON. Raises InvalidInput where it does not fit."""
+    value, given = found["value"], json.loads(found["type"])
+    wanted = exchange_type(given) if given != "void" else type
+    t = pa.types
+    try:
+        if value is None:
+            return pa.scalar(None, type)
+        if t.is_date(wanted) or t.is_timestamp(wanted):
+            number = pa.int32() if t.is_date(wanted) else pa.int64()
+            return pa.scalar(int(value), number).cast(wanted).cast(type)
+        if t.is_integer(wanted):
+            return pa.scalar(int(value), wanted).cast(type)
+        if t.is_floating(wanted):
+            return pa.scalar(float(value), wanted).cast(type)
+        if t.is_decimal(wanted):
+            return pa.scalar(Decimal(value), wanted).cast(type)
+        if t.is_binary(wanted) or t.is_large_binary(wanted):
+            return pa.scalar(base64.b64decode(value), wanted).cast(type)
+        return pa.scalar(value, wanted).cast(type)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidInput(f"the default {value!r} does not fit {type}: {error}") from None
+
+
+def _sql(value: pa.Scalar) -> str:
+    """A constant as Spark reads it."""
+    t, type = pa.types, value.type
+    if t.is_boolean(type):
+        return str(value.as_py()).lower()
+    if t.is_binary(type) or t.is_large_binary(type) or t.is_fixed_size_binary(type):
+        return f"X'{value.as_py().hex()}'"
+    text = value.as_py() if t.is_string(type) else str(value.cast(pa.string()).as_py())
+    text = text.replace("\\", "\\\\").replace("'", "\\'")
+    if t.is_string(type) or t.is_large_string(type):
+        return f"'{text}'"
+    name = spark_type(type, "the default")
+    return f"CAST('{text}' AS {_SQL_NAMES.get(str(name), name)})"
+
+
+#: Types whose names in JSON are not those in SQL.
+_SQL_NAMES = {"long": "bigint", "byte": "tinyint", "short": "smallint", "integer": "int"}
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.errors import CorruptTable
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
 from phalanx.model.schema import TableSchema
@@ -157,7 +158,11 @@ def rewrite(
         if live:
             rows = list(batches) if _size(before) <= _SMALL_BYTES else batches
             new = leaf.write_stream(rows, writable, target.rows, target.bytes)
-        assert new.rows == live, (leaf.uri, new.rows, live)
+        if new.rows != live:
+            raise CorruptTable(
+                f"the leaf {leaf.uri} should have {live} rows in the fragments {list(ids)}, and "
+                f"{new.rows} were read: nothing was changed, run check()"
+            )
         rewritten.append(Rewritten(before, new))
     delta = LeafDelta(rewritten=tuple(rewritten), replaced=not current)
     return delta, None if meter is None else meter.found

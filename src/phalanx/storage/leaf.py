@@ -30,6 +30,8 @@ log = logging.getLogger("phalanx")
 
 #: Lance's description of a fragment, which others hand around and only this file looks into.
 Fragment = FragmentMetadata
+#: The operation that leaves nothing of the version before it, as `Leaf.changes` tells it.
+Overwrite = LanceOperation.Overwrite
 #: The version of a leaf that has just been made and holds no row.
 EMPTY_VERSION = 1
 #: How far back a leaf's changes are followed before they count as unknown.
@@ -280,10 +282,13 @@ class Leaf:
         """A version with the table's schema, and what is left to be changed there.
 
         Where files hold all that is needed, only the version's description changes. Where values
-        must be, because a type was widened or a column has a default, rows are written anew.
+        must be, because a type was widened or a column has a default, rows are written anew. So
+        they are where a file has no column left: Lance does not read what has no data.
         """
-        mapping = self._mapping(handle)
-        if mapping.needs_no_files:
+        mapping, known = self._mapping(handle), set(self.schema.field_ids)
+        fragments = [fragment.metadata for fragment in handle.get_fragments()]
+        empty = any(not known & {id for f in frag.files for id in f.fields} for frag in fragments)
+        if mapping.needs_no_files and not empty:
             described = LanceOperation.Project(lance_schema(self.schema))
             return self._commit(handle, described), delta
         if delta.touched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
-from phalanx.model.evolution import Path
+from phalanx.model.evolution import Path, find
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.specs import CustomField
@@ -21,6 +20,7 @@ from phalanx.table.evolve import (
     AddColumn,
     AddMissing,
     ChangeType,
+    DescribeColumn,
     DropColumn,
     EvolvePartitioning,
     MakeNullable,
@@ -46,7 +46,7 @@ from phalanx.table.operations import (
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.commit import Footprint, Transaction
+from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 
@@ -87,7 +87,7 @@ class TableTransaction:
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
-                durable = os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
+                durable = durable_by_default()
             self._transaction = Transaction(
                 table._snapshot, self._pool, transaction_id, isolation, durable, epoch
             )
@@ -350,6 +350,18 @@ class TableTransaction:
     def make_nullable(self, path: Path) -> None:
         """Let a column be NULL."""
         self._change_schema(MakeNullable(path))
+
+    def describe_column(self, path: Path, texts: Mapping[str, str | None]) -> None:
+        """Say something about a column, such as its `comment`; None takes a text away."""
+        self._change_schema(DescribeColumn(path, texts))
+
+    def has_column(self, path: Path) -> bool:
+        """Whether there is a column, or a field of a struct, with this path."""
+        try:
+            find(self._transaction.view.schema, path)
+        except InvalidInput:
+            return False
+        return True
 
     def move_column(self, path: Path, *, first: bool = False, after: str | None = None) -> None:
         """Put a column in another place."""

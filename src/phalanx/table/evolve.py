@@ -8,7 +8,7 @@ change is worked out again where another came first, so that no id is given out 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,6 +149,16 @@ class MakeNullable(SchemaChange):
 
     def change(self, head: Head) -> TableSchema:
         return evolution.make_nullable(head.schema, self.path)
+
+
+@dataclass
+class DescribeColumn(SchemaChange):
+    name = "describe column"
+    path: Path
+    texts: Mapping[str, str | None]
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.describe_column(head.schema, self.path, self.texts)
 
 
 @dataclass

@@ -39,7 +39,7 @@ from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
 from phalanx.table.write import FILE_BYTES, WRITERS
-from phalanx.transaction.commit import Transaction
+from phalanx.transaction.commit import Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -149,7 +149,7 @@ class OptimizeReport:
         verb = "would rewrite" if self.dry_run else "rewrote"
         after = "" if self.bytes_after is None else f", {size_text(self.bytes_after)}"
         text = (
-            f"{verb} {self.rewritten} of {count_text(self.leaves, 'leaf')}: "
+            f"{verb} {self.rewritten:,} of {count_text(self.leaves, 'leaf')}: "
             f"{count_text(self.files_before, 'file')}, {size_text(self.bytes_before)} before, "
             f"{count_text(self.files_after, 'file')}{after} after"
         )
@@ -172,10 +172,9 @@ def optimize(
         _positive(target_rows, TARGET_ROWS, "target_rows"),
         _positive(target_bytes, TARGET_BYTES, "target_bytes"),
     )
-    ordering = Ordering.of(sort_by, zorder_by, snapshot.head.schema)
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.head.check_writable()
-    predicate_of(where, newest)
+    ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
     with ThreadPoolExecutor(WRITERS) as pool:
         found = plan(newest, where, target, ordering, pool)
         report = _planned(found, dry_run)
@@ -208,6 +207,8 @@ def plan(
 ) -> OptimizePlan:
     """What there is to do in the leaves that a filter chooses, or in some of them."""
     predicate = predicate_of(where, snapshot)
+    if ordering is not None:
+        ordering.check(snapshot.head.schema)
     chosen = Plan(snapshot, predicate)
     leaves, indices = snapshot.leaves, chosen.indices
     if only is not None:
@@ -439,7 +440,7 @@ def commit(
     the leaves that must be done again.
     """
     operation = Optimize(done)
-    transaction = Transaction(base, pool, started=started)
+    transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
     try:
         transaction.run(operation)
         reach("optimize.before-commit")
@@ -474,8 +475,8 @@ class _Run:
                 newest = Snapshot.latest(found.snapshot.location)
                 found = plan(newest, self.where, self.target, self.ordering, self.pool, set(left))
         self.report.notes.append(
-            f"{count_text(len(left), 'leaf')} stayed as they were: rows in them kept being changed "
-            "by others, so run optimize again"
+            f"{count_text(len(left), 'leaf')} stayed as before, because others kept changing rows "
+            "there: run optimize again"
         )
 
     def _one(self, base: Snapshot, group: Sequence[LeafTask]) -> list[str]:

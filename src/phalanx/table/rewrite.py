@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.errors import ConflictError, InvalidInput
+from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.storage import compaction
@@ -35,7 +35,7 @@ from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.commit import MOVES_ROWS, Transaction
+from phalanx.transaction.commit import MOVES_ROWS, Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -239,7 +239,11 @@ def move(step: Step, snapshot: Snapshot | None = None) -> Moved:
         tables = _read(step, fragments, schema, pool)
         written = PartitionedWriter(snapshot, pool, BUFFER_BYTES).write(tables)
     moved = sum(leaf.rows for leaf in written)
-    assert moved == sum(counts), (step.location.uri, moved, counts)
+    if moved != sum(counts):
+        raise CorruptTable(
+            f"{sum(counts)} rows of {step.location.uri} were to be moved, and {moved} were read: "
+            "nothing was changed, run check()"
+        )
     reach("rewrite.files-written")
     return Moved(step, tuple(fragments), tuple(counts), tuple(written))
 
@@ -331,7 +335,7 @@ def commit(base: Snapshot, moved: Moved, pool: Executor, started: float) -> tupl
 
     Raises Overtaken where rows of it were changed by others, ConflictError where the schema was.
     """
-    transaction = Transaction(base, pool, started=started)
+    transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
     transaction.run(Rewrite(moved))
     reach("rewrite.before-commit")
     done = transaction.commit().sequence

@@ -387,6 +387,12 @@ class Table:
             tx.make_nullable(path)
         return self
 
+    def describe_column(self, path: Path, texts: Mapping[str, str | None], **options: Any) -> Table:
+        """Say something about a column: `{"comment": "…"}`, as Spark shows it. None forgets it."""
+        with self.transaction(**options) as tx:
+            tx.describe_column(path, texts)
+        return self
+
     def move_column(
         self, path: Path, *, first: bool = False, after: str | None = None, **options: Any
     ) -> Table:

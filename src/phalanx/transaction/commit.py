@@ -12,6 +12,7 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -61,6 +62,11 @@ Footprint = Mapping[str, tuple[str, int | None]]
 
 #: The name of the operation that moves rows to other leaves, and changes none.
 MOVES_ROWS = "rewrite"
+
+
+def durable_by_default() -> bool:
+    """Whether commits wait until what they have written is on disk, where nobody says."""
+    return os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
 
 
 class Operation(Protocol):

@@ -18,7 +18,7 @@ from tests.spark.deployments.processes import Driver
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 COPY = """
-stream = spark.readStream.option("maxFilesPerTrigger", {files}).table("lake.db.source")
+stream = spark.readStream.options(**{options!r}).table("lake.db.source")
 writer = stream.writeStream.option("checkpointLocation", {checkpoint!r})
 query = writer.trigger({trigger}).partitionBy("part").toTable("lake.db.copy")
 query.awaitTermination()
@@ -60,7 +60,7 @@ def test_a_driver_that_is_killed(bridge, tmp_path, kills):
     writer.start()
     repeated = 0
     for number in range(kills):
-        driver = start(tmp_path, "processingTime='0 seconds'", files=2)
+        driver = start(tmp_path, "processingTime='0 seconds'", maxFilesPerTrigger=2)
         before = version(lake / "db" / "copy")
         wait_until(driver, lambda before=before: version(lake / "db" / "copy") > before + 1)
         if number % 3:
@@ -70,7 +70,7 @@ def test_a_driver_that_is_killed(bridge, tmp_path, kills):
         # The record of what has landed does not go with the snapshots.
         phalanx.open(lake / "db" / "copy").expire_snapshots(dt.timedelta(0))
     writer.stop()
-    driver = start(tmp_path, "availableNow=True", files=1000)
+    driver = start(tmp_path, "availableNow=True")
     driver.wait()
     driver.stop()
     copied = phalanx.open(lake / "db" / "copy")
@@ -83,12 +83,12 @@ def test_a_driver_that_is_killed(bridge, tmp_path, kills):
         assert repeated
 
 
-def start(folder, trigger, files):
+def start(folder, trigger, **options):
     """A driver that copies."""
-    options = {"warehouse": str(folder / "lake"), "master": "local[2]", "conf": QUIET}
-    driver = Driver(folder, options)
+    session = {"warehouse": str(folder / "lake"), "master": "local[2]", "conf": QUIET}
+    driver = Driver(folder, session)
     checkpoint = str(folder / "checkpoint")
-    driver.send(python=COPY.format(checkpoint=checkpoint, trigger=trigger, files=files))
+    driver.send(python=COPY.format(checkpoint=checkpoint, trigger=trigger, options=options))
     return driver
 
 

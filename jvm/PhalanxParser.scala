@@ -1,0 +1,70 @@
+package org.apache.spark.sql.phalanx
+
+import org.apache.spark.sql.{Row, SparkSession}
+import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
+import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.catalyst.parser._
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
+import org.apache.spark.sql.classic
+import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.execution.command.LeafRunnableCommand
+import org.apache.spark.sql.types.{DataType, StructType}
+
+/**
+ * Spark's SQL, and `ALTER TABLE t ADD | DROP | REPLACE PARTITION FIELD …`.
+ *
+ * What a field is, Python says: the text of one goes there as it is.
+ */
+class PhalanxParser(spark: ParserInterface) extends ParserInterface {
+  private val Alter = """(?is)\s*ALTER\s+TABLE\s+(.+?)\s+(ADD|DROP|REPLACE)\s+PARTITION\s+FIELD\s+(.+?)\s*;?\s*""".r
+  private val Replaced = """(?is)(.+?)\s+WITH\s+(.+)""".r
+
+  private def ours(text: String): Option[LogicalPlan] = text match {
+    case Alter(table, action, field) =>
+      val name = spark.parseMultipartIdentifier(table)
+      Some((action.toUpperCase, field) match {
+        case ("ADD", added) => AlterPartitioning(name, Some(added), None)
+        case ("DROP", dropped) => AlterPartitioning(name, None, Some(dropped))
+        case (_, Replaced(dropped, added)) => AlterPartitioning(name, Some(added), Some(dropped))
+        case _ => throw Bridge.refusal("say what comes in its place: REPLACE PARTITION FIELD a WITH b")
+      })
+    case _ => None
+  }
+
+  override def parsePlan(text: String): LogicalPlan = ours(text).getOrElse(spark.parsePlan(text))
+  override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
+    ours(text).getOrElse(spark.parsePlanWithParameters(text, context))
+  override def parseExpression(text: String): Expression = spark.parseExpression(text)
+  override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
+  override def parseFunctionIdentifier(text: String): FunctionIdentifier =
+    spark.parseFunctionIdentifier(text)
+  override def parseMultipartIdentifier(text: String): Seq[String] =
+    spark.parseMultipartIdentifier(text)
+  override def parseTemporalTableIdentifier(text: String): TemporalIdentifier =
+    spark.parseTemporalTableIdentifier(text)
+  override def parseQuery(text: String): LogicalPlan = spark.parseQuery(text)
+  override def parseRoutineParam(text: String): StructType = spark.parseRoutineParam(text)
+  override def splitStatements(text: String): SqlStatementSplitResult = spark.splitStatements(text)
+  override def parseTableSchema(text: String): StructType = spark.parseTableSchema(text)
+  override def parseDataType(text: String): DataType = spark.parseDataType(text)
+}
+
+/** Partition a table by other fields from now on. */
+case class AlterPartitioning(name: Seq[String], add: Option[String], drop: Option[String])
+    extends LeafRunnableCommand {
+
+  override def run(session: SparkSession): Seq[Row] = {
+    val manager = session.asInstanceOf[classic.SparkSession].sessionState.catalogManager
+    val (catalog, rest) =
+      if (name.size > 1 && manager.isCatalogRegistered(name.head)) (manager.catalog(name.head), name.tail)
+      else (manager.currentCatalog, name)
+    val namespace = if (rest.size > 1) rest.init.toArray else manager.currentNamespace
+    catalog match {
+      case ours: PhalanxCatalog =>
+        ours.alterPartitioning(Identifier.of(namespace, rest.last), add, drop)
+      case other => throw Bridge.refusal(
+        s"${name.mkString(".")} is in the catalog ${other.name()}, and PARTITION FIELD is for tables of Phalanx")
+    }
+    Seq.empty
+  }
+}

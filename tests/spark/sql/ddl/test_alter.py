@@ -1,0 +1,192 @@
+"""ALTER TABLE: columns and partition fields, in one snapshot each and without touching a row."""
+
+import datetime as dt
+
+import pytest
+from pyspark.errors import AnalysisException
+
+MAKE = (
+    "CREATE TABLE {db}.t (id BIGINT NOT NULL, n INT COMMENT 'a number', "
+    "s STRUCT<a: INT, b: STRING>, c STRING, f FLOAT, d DECIMAL(5, 2)) PARTITIONED BY (c)"
+)
+ROWS = (
+    "INSERT INTO {db}.t VALUES (1, 10, struct(1, 'x'), 'A', 0.5, 1.25), "
+    "(2, NULL, NULL, 'B', NULL, NULL)"
+)
+
+
+@pytest.fixture
+def table(lake):
+    lake.sql(MAKE)
+    lake.sql(ROWS)
+    return lake
+
+
+class TestColumns:
+    def test_add(self, table):
+        table.sql("ALTER TABLE {db}.t ADD COLUMN x DOUBLE COMMENT 'new' AFTER id")
+        assert table.sql("SELECT * FROM {db}.t").columns == ["id", "x", "n", "s", "c", "f", "d"]
+        assert table.rows("SELECT id, x FROM {db}.t") == [(1, None), (2, None)]
+        table.sql("INSERT INTO {db}.t (id, x, c) VALUES (3, 1.5, 'A')")
+        assert table.rows("SELECT id FROM {db}.t WHERE x IS NULL") == [(1,), (2,)]
+        assert table.rows("SELECT id FROM {db}.t WHERE x > 1") == [(3,)]
+        field = table.sql("SELECT x FROM {db}.t").schema["x"]
+        assert field.metadata["comment"] == "new"
+        assert table.open("t").version == 4
+
+    def test_several_at_once_are_one_snapshot(self, table):
+        table.sql("ALTER TABLE {db}.t ADD COLUMNS (x INT FIRST, y VARCHAR(5), s.c BIGINT)")
+        assert table.open("t").version == 3
+        assert table.sql("SELECT * FROM {db}.t").columns[0] == "x"
+        assert table.sql("SELECT s.c FROM {db}.t").collect() == [(None,), (None,)]
+        with pytest.raises(Exception, match="EXCEED_LIMIT_LENGTH"):
+            table.sql("INSERT INTO {db}.t (id, y) VALUES (9, 'too long')")
+
+    @pytest.mark.parametrize(
+        ("type", "default", "value"),
+        [
+            ("INT", "7", 7),
+            ("STRING", "'it\\'s'", "it's"),
+            ("DATE", "date'2024-02-29'", dt.date(2024, 2, 29)),
+            ("BOOLEAN", "true", True),
+            ("DOUBLE", "-0.5", -0.5),
+            ("TIMESTAMP_NTZ", "timestamp_ntz'2024-01-01 12:00:00'", dt.datetime(2024, 1, 1, 12)),
+        ],
+    )
+    def test_with_a_default(self, table, type, default, value):
+        table.sql(f"ALTER TABLE {{db}}.t ADD COLUMN x {type} DEFAULT {default}")
+        assert table.rows("SELECT x FROM {db}.t") == [(value,), (value,)]
+        table.sql("INSERT INTO {db}.t (id, c) VALUES (3, 'A')")
+        table.sql("INSERT INTO {db}.t (id, c, x) VALUES (4, 'A', NULL)")
+        assert table.sql("SELECT x FROM {db}.t ORDER BY id").collect() == [
+            (value,),
+            (value,),
+            (value,),
+            (None,),
+        ]
+
+    def test_a_default_of_a_new_table(self, lake):
+        lake.sql("CREATE TABLE {db}.t (id INT, x INT DEFAULT 5)")
+        lake.sql("INSERT INTO {db}.t (id) VALUES (1)")
+        lake.open("t").append([{"id": 2}])
+        assert lake.rows("SELECT * FROM {db}.t") == [(1, 5), (2, 5)]
+
+    def test_drop(self, table):
+        table.sql("ALTER TABLE {db}.t DROP COLUMN n")
+        table.sql("ALTER TABLE {db}.t DROP COLUMN IF EXISTS never")
+        table.sql("ALTER TABLE {db}.t DROP COLUMN s.a")
+        assert table.sql("SELECT * FROM {db}.t").columns == ["id", "s", "c", "f", "d"]
+        assert table.rows("SELECT s.b FROM {db}.t") == [("x",), (None,)]
+        table.sql("ALTER TABLE {db}.t ADD COLUMN n INT")
+        assert table.rows("SELECT n FROM {db}.t") == [(None,), (None,)]
+        assert table.rows("SELECT n FROM {db}.t VERSION AS OF 2") == [(10,), (None,)]
+
+    def test_rename_of_what_it_is_partitioned_by(self, table):
+        table.sql("ALTER TABLE {db}.t RENAME COLUMN c TO country")
+        assert table.rows("SELECT id FROM {db}.t WHERE country = 'A'") == [(1,)]
+        plan = table.sql("EXPLAIN SELECT id FROM {db}.t WHERE country = 'A'").collect()[0][0]
+        assert "partitions 1/2" in plan
+        table.sql("INSERT INTO {db}.t (id, country) VALUES (3, 'A')")
+        assert table.rows("SELECT id FROM {db}.t WHERE country = 'A'") == [(1,), (3,)]
+        assert table.rows("SELECT count(*) FROM {db}.t.partitions") == [(2,)]
+
+    def test_wider_types(self, table):
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN n TYPE BIGINT")
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN f TYPE DOUBLE")
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN d TYPE DECIMAL(10, 2)")
+        table.sql("INSERT INTO {db}.t (id, n, d) VALUES (3, 5000000000, 12345678.25)")
+        assert table.rows("SELECT n FROM {db}.t WHERE n >= 10") == [(10,), (5000000000,)]
+        assert table.rows("SELECT max(n), sum(f), count(d) FROM {db}.t") == [(5000000000, 0.5, 2)]
+        with pytest.raises(AnalysisException):
+            table.sql("ALTER TABLE {db}.t ALTER COLUMN n TYPE INT")
+
+    def test_nullable_comment_and_place(self, table):
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN id DROP NOT NULL")
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN n COMMENT 'another'")
+        table.sql("ALTER TABLE {db}.t ALTER COLUMN d FIRST")
+        found = table.sql("SELECT * FROM {db}.t").schema
+        assert found.names[0] == "d"
+        assert found["id"].nullable
+        assert found["n"].metadata["comment"] == "another"
+        with pytest.raises(AnalysisException, match="Cannot change nullable column"):
+            table.sql("ALTER TABLE {db}.t ALTER COLUMN n SET NOT NULL")
+
+    def test_impossible_changes(self, table):
+        for statement in (
+            "ADD COLUMN n INT",
+            "DROP COLUMN never",
+            "RENAME COLUMN id TO n",
+            "ADD COLUMN x INT AFTER never",
+        ):
+            with pytest.raises(AnalysisException):
+                table.sql(f"ALTER TABLE {{db}}.t {statement}")
+        assert table.open("t").version == 2
+
+
+class TestPartitionFields:
+    def fields(self, lake):
+        table = lake.open("t")
+        return table.spec.spell(table._snapshot.head.schema)
+
+    def test_add_drop_and_replace(self, table):
+        table.sql("ALTER TABLE {db}.t ADD PARTITION FIELD bucket(4, id)")
+        table.sql("INSERT INTO {db}.t (id, c) VALUES (3, 'A'), (4, 'B')")
+        table.sql("alter table {db}.t replace partition field bucket(4, id) with truncate(10, n)")
+        table.sql("ALTER TABLE {db}.t DROP PARTITION FIELD c")
+        assert self.fields(table) == ["truncate(10, n)"]
+        table.sql("INSERT INTO {db}.t (id, c, n) VALUES (5, 'A', 25)")
+        assert table.rows("SELECT id FROM {db}.t WHERE c = 'A'") == [(1,), (3,), (5,)]
+        assert table.rows("SELECT id FROM {db}.t WHERE n = 25") == [(5,)]
+        plan = table.sql("EXPLAIN SELECT id FROM {db}.t WHERE c = 'B'").collect()[0][0]
+        assert "partitions 3/5" in plan
+        assert table.rows("SELECT count(DISTINCT spec_id) FROM {db}.t.specs") == [(4,)]
+
+    def test_what_is_not_there(self, table):
+        with pytest.raises(AnalysisException, match="there is no partition field days"):
+            table.sql("ALTER TABLE {db}.t DROP PARTITION FIELD days(id)")
+        with pytest.raises(AnalysisException, match="partitioned like that already"):
+            table.sql("ALTER TABLE {db}.t REPLACE PARTITION FIELD c WITH c")
+        with pytest.raises(AnalysisException, match="say what comes in its place"):
+            table.sql("ALTER TABLE {db}.t REPLACE PARTITION FIELD c")
+        with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+            table.sql("ALTER TABLE {db}.never ADD PARTITION FIELD c")
+        with pytest.raises(AnalysisException, match="unknown column 'never'"):
+            table.sql("ALTER TABLE {db}.t ADD PARTITION FIELD never")
+
+
+class TestProcedures:
+    def test_evolve_and_rewrite(self, table):
+        call = f"CALL lake.system.evolve_partitioning('{table.name}.t', 'bucket(2, id), c')"
+        assert table.rows(call) == [(3, "v2: bucket(2, id), c")]
+        before = table.rows("SELECT * FROM {db}.t")
+        dry = table.sql(f"CALL lake.system.rewrite('{table.name}.t', dry_run => true)").first()
+        assert (dry.rows, dry.left) == (2, 2)
+        done = table.sql(f"CALL lake.system.rewrite(table => '{table.name}.t')").first()
+        assert (done.rows, done.steps, done.left) == (2, 1, 0)
+        assert table.rows("SELECT * FROM {db}.t") == before
+        assert table.rows("SELECT DISTINCT spec FROM {db}.t.partitions") == [(2,)]
+
+    def test_optimize(self, table):
+        for id in (3, 4, 5):
+            table.sql(f"INSERT INTO {{db}}.t (id, c) VALUES ({id}, 'A')")
+        before = table.rows("SELECT * FROM {db}.t")
+        call = f"CALL lake.system.optimize(table => '{table.name}.t', where => \"c = 'A'\""
+        dry = table.sql(f"{call}, dry_run => true)").first()
+        assert (dry.partitions, dry.files_before, dry.files_after) == (1, 4, 1)
+        done = table.sql(f"{call}, sort_by => 'id DESC')").first()
+        assert (done.rewritten, done.files_after) == (1, 1)
+        assert table.rows("SELECT * FROM {db}.t") == before
+        assert [row.id for row in table.sql("SELECT id FROM {db}.t WHERE c = 'A'").collect()] == [
+            5,
+            4,
+            3,
+            1,
+        ]
+
+    def test_advise_and_expire(self, table):
+        assert table.sql(f"CALL lake.system.advise('{table.name}.t')").first().report
+        table.sql(
+            "ALTER TABLE {db}.t SET TBLPROPERTIES ('retention.snapshots' = '1 days', "
+            "'retention.min_snapshots' = '1')"
+        )
+        assert table.sql(f"CALL lake.system.expire_snapshots('{table.name}.t')").first().report
