@@ -1,10 +1,12 @@
 package org.apache.spark.sql.phalanx
 
 import java.util
+import java.util.Base64
 
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, ProcedureParameter, UnboundProcedure}
 import org.apache.spark.sql.connector.read.Scan
 import org.apache.spark.sql.types.{DataType, StructType}
@@ -27,12 +29,26 @@ class PhalanxProcedure(found: JsonNode, settings: JsonNode) extends UnboundProce
     made.build()
   }.toArray
 
+  /** Let Spark's workers do something; what each of them says. */
+  private def work(commands: Seq[Array[Byte]]): Seq[String] = {
+    val workers = new Workers
+    val nothing = new StructType()
+    SparkSession.active.sparkContext.parallelize(commands, commands.size).flatMap { command =>
+      workers.run(command, Iterator.empty, nothing).map(_.column(0).getChild(0).getBinary(0))
+    }.collect().toSeq.map(Base64.getEncoder.encodeToString)
+  }
+
   override def call(input: InternalRow): util.Iterator[Scan] = {
     val arguments = parameters().zipWithIndex.map { case (one, at) =>
       one.name() -> Json.value(input.get(at, one.dataType()), one.dataType())
     }.toMap
-    val done = Bridge.call("call_procedure",
-      "catalog" -> settings, "name" -> name(), "arguments" -> arguments)
+    val asked = Seq("catalog" -> settings, "name" -> name(), "arguments" -> arguments) ++ Sizes.now
+    var done = Bridge.call("call_procedure", asked: _*)
+    while (done.has("work")) {
+      val messages = work(Json.each(done.get("work")).map(Json.bytes))
+      val more = Seq("state" -> done.get("state"), "messages" -> messages)
+      done = Bridge.call("call_procedure", asked ++ more: _*)
+    }
     util.List.of[Scan](new PhalanxAnswer(s"CALL ${name()}", Json.struct(done.get("schema")), done)).iterator()
   }
 }

@@ -60,7 +60,7 @@ def _operation(name: str) -> Operation:
         "writer",
         "changes",
         "streams",
-        "procedures",
+        "upkeep",
         "alter",
     ):
         if name in _operations:

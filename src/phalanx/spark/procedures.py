@@ -5,16 +5,17 @@ A procedure says its parameters, its result and what it does; the rows it return
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from phalanx.errors import InvalidInput
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.planner import spelled
-from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse
 from phalanx.table import health
 from phalanx.table.properties import span_of
@@ -56,7 +57,42 @@ class Procedure(ABC):
         """Carry it out. Raises a PhalanxError where it cannot be done."""
 
 
-def _table(warehouse: Warehouse, arguments: Arguments) -> Table:
+@dataclass(frozen=True)
+class Work:
+    """What Spark's workers are to do before a procedure goes on."""
+
+    #: Functions from nothing to one message, pickled as Spark's workers expect them.
+    commands: Sequence[str]
+    #: What the procedure must know then. Any worker may go on with it, so it is pickled.
+    state: Any
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What Spark has to work with."""
+
+    cores: int
+
+
+class Distributed(Procedure):
+    """A procedure that lets Spark's workers do the larger part, in one round or several."""
+
+    def call(
+        self, warehouse: Warehouse, arguments: Mapping[str, Any]
+    ) -> Iterable[Mapping[str, Any]]:
+        raise NotImplementedError("it begins, and goes on")
+
+    @abstractmethod
+    def begin(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
+        """The first round, or the rows where no worker is needed."""
+
+    @abstractmethod
+    def go_on(self, state: Any, messages: Sequence[Any], cluster: Cluster) -> Work | Rows:
+        """What comes after a round, whose messages these are."""
+
+
+def table_of(warehouse: Warehouse, arguments: Arguments) -> Table:
+    """The table that a procedure is called for."""
     return Table(Snapshot.latest(_location(warehouse, arguments)))
 
 
@@ -90,10 +126,10 @@ class Vacuum(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        report = _table(warehouse, arguments).vacuum(
+        report = table_of(warehouse, arguments).vacuum(
             _span(arguments["older_than"]), bool(arguments["dry_run"]), bool(arguments["force"])
         )
-        return _lines(report)
+        return lines(report)
 
 
 class ExpireSnapshots(Procedure):
@@ -115,8 +151,8 @@ class ExpireSnapshots(Procedure):
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
         span = _span(arguments["older_than"])
-        report = _table(warehouse, arguments).expire_snapshots(span, bool(arguments["dry_run"]))
-        return _lines(report)
+        report = table_of(warehouse, arguments).expire_snapshots(span, bool(arguments["dry_run"]))
+        return lines(report)
 
 
 class Rollback(Procedure):
@@ -128,7 +164,7 @@ class Rollback(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        table = _table(warehouse, arguments)
+        table = table_of(warehouse, arguments)
         table.rollback(_version(arguments["version"]))
         return [{"version": table.version}]
 
@@ -146,7 +182,7 @@ class Tag(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        table = _table(warehouse, arguments)
+        table = table_of(warehouse, arguments)
         version = arguments["version"]
         table.tag(arguments["name"], None if version is None else _version(version))
         return [{"name": arguments["name"], "version": table.tags()[arguments["name"]]}]
@@ -161,7 +197,7 @@ class DropTag(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        _table(warehouse, arguments).drop_tag(arguments["name"])
+        table_of(warehouse, arguments).drop_tag(arguments["name"])
         return [{"name": arguments["name"]}]
 
 
@@ -174,7 +210,7 @@ class Check(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        return _lines(health.check(_location(warehouse, arguments)))
+        return lines(health.check(_location(warehouse, arguments)))
 
 
 class Repair(Procedure):
@@ -186,152 +222,10 @@ class Repair(Procedure):
     def call(
         self, warehouse: Warehouse, arguments: Mapping[str, Any]
     ) -> Iterable[Mapping[str, Any]]:
-        return _lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
+        return lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
 
 
-WHERE = Parameter("where", "STRING", "which partitions: those that may hold such rows", "null")
-
-
-class EvolvePartitioning(Procedure):
-    name = "evolve_partitioning"
-    description = "Partition by other fields from now on; rows that are there stay where they are."
-    parameters = (
-        TABLE,
-        Parameter("partition_by", "STRING", "the fields, such as 'days(ts), bucket(16, id)'"),
-    )
-    result: ClassVar = {"version": "BIGINT", "spec": "STRING"}
-
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        table = _table(warehouse, arguments)
-        table.evolve_partitioning(entries_of(arguments["partition_by"] or ""))
-        fields = ", ".join(table.spec.spell(table._snapshot.head.schema))
-        return [{"version": table.version, "spec": f"v{table.spec.id}: {fields or 'nothing'}"}]
-
-
-class Optimize(Procedure):
-    name = "optimize"
-    description = "Put the rows of each partition into fewer, larger files, sorted if asked."
-    parameters = (
-        TABLE,
-        WHERE,
-        Parameter("target_rows", "BIGINT", "rows of a file, about", "null"),
-        Parameter("target_bytes", "BIGINT", "bytes of a file, about", "null"),
-        Parameter("sort_by", "STRING", "columns to sort by, such as 'ts DESC, id'", "null"),
-        Parameter("zorder_by", "STRING", "columns to order by together: 'x, y'", "null"),
-        DRY_RUN,
-    )
-    result: ClassVar = {
-        "partitions": "BIGINT",
-        "rewritten": "BIGINT",
-        "files_before": "BIGINT",
-        "files_after": "BIGINT",
-        "bytes_before": "BIGINT",
-        "bytes_after": "BIGINT",
-        "notes": "STRING",
-    }
-
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        report = _table(warehouse, arguments).optimize(
-            arguments["where"],
-            arguments["target_rows"],
-            arguments["target_bytes"],
-            bool(arguments["dry_run"]),
-            sort_by=_sorting(arguments["sort_by"]),
-            zorder_by=_names(arguments["zorder_by"]),
-        )
-        return [
-            {
-                "partitions": report.leaves,
-                "rewritten": report.rewritten,
-                "files_before": report.files_before,
-                "files_after": report.files_after,
-                "bytes_before": report.bytes_before,
-                "bytes_after": report.bytes_after,
-                "notes": "; ".join(report.notes),
-            }
-        ]
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip().strip("`") for name in text.split(",")]
-
-
-def _sorting(text: str | None) -> list[str | tuple[str, str]] | None:
-    """`ts DESC, id` as `optimize` takes it."""
-    found: list[str | tuple[str, str]] = []
-    for entry in _names(text) or ():
-        name, _, order = entry.partition(" ")
-        match order.strip().upper():
-            case "" | "ASC":
-                found.append(name)
-            case "DESC":
-                found.append((name, "descending"))
-            case _:
-                raise InvalidInput(f"cannot sort by {entry!r}: write a column, and DESC after it")
-    return found or None
-
-
-class Rewrite(Procedure):
-    name = "rewrite"
-    description = "Move rows of earlier specs into the partitions of the newest, step by step."
-    parameters = (
-        TABLE,
-        WHERE,
-        Parameter("step_rows", "BIGINT", "rows of a step at most", "null"),
-        Parameter("step_bytes", "BIGINT", "bytes of a step at most", "null"),
-        Parameter("max_steps", "INT", "steps at most; call it again to go on", "null"),
-        DRY_RUN,
-    )
-    result: ClassVar = {
-        "rows": "BIGINT",
-        "bytes": "BIGINT",
-        "steps": "BIGINT",
-        "partitions": "BIGINT",
-        "left": "BIGINT",
-        "notes": "STRING",
-    }
-
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        report = _table(warehouse, arguments).rewrite(
-            arguments["where"],
-            step_rows=arguments["step_rows"],
-            step_bytes=arguments["step_bytes"],
-            max_steps=arguments["max_steps"],
-            dry_run=bool(arguments["dry_run"]),
-        )
-        return [
-            {
-                "rows": report.rows,
-                "bytes": report.bytes,
-                "steps": report.steps,
-                "partitions": report.leaves,
-                "left": report.left,
-                "notes": "; ".join(report.notes),
-            }
-        ]
-
-
-class Advise(Procedure):
-    name = "advise"
-    description = (
-        "Say which partitions are too small, too large or skewed, and what would be better."
-    )
-    parameters = (TABLE,)
-    result: ClassVar = {"report": "STRING"}
-
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        return _lines(_table(warehouse, arguments).advise())
-
-
-def _lines(report: object) -> list[Mapping[str, Any]]:
+def lines(report: object) -> list[Mapping[str, Any]]:
     return [{"report": line} for line in str(report).splitlines()]
 
 
@@ -345,12 +239,13 @@ PROCEDURES: dict[str, Procedure] = {
         DropTag(),
         Check(),
         Repair(),
-        EvolvePartitioning(),
-        Optimize(),
-        Rewrite(),
-        Advise(),
     )
 }
+
+
+def register(procedure: Procedure) -> None:
+    """Make a procedure callable by its name."""
+    PROCEDURES[procedure.name] = procedure
 
 
 @operation
@@ -375,8 +270,20 @@ def list_procedures(request: Request) -> Reply:
 @operation
 def call_procedure(request: Request) -> Reply:
     """Carry a procedure out; its rows."""
-    found = PROCEDURES[request["name"]]
-    rows = found.call(Warehouse(request["catalog"]), request["arguments"])
+    found, warehouse = PROCEDURES[request["name"]], Warehouse(request["catalog"])
+    cluster = Cluster(int(request["cores"]))
+    rows: Work | Rows
+    if not isinstance(found, Distributed):
+        rows = found.call(warehouse, request["arguments"])
+    elif request.get("state") is None:
+        rows = found.begin(warehouse, request["arguments"], cluster)
+    else:
+        state = pickle.loads(base64.b64decode(request["state"]))
+        messages = [pickle.loads(base64.b64decode(one)) for one in request["messages"]]
+        rows = found.go_on(state, messages, cluster)
+    if isinstance(rows, Work):
+        state = base64.b64encode(pickle.dumps(rows.state)).decode()
+        return {"work": list(rows.commands), "state": state}
     types = {"BIGINT": "long", "STRING": "string", "BOOLEAN": "boolean"}
     return {
         "rows": [[spelled(row[name]) for name in found.result] for row in rows],

@@ -168,6 +168,26 @@ def optimize(
     zorder_by: Any = None,
 ) -> OptimizeReport:
     """Compact the leaves that a filter chooses. Raises InvalidInput for what cannot be meant."""
+    with ThreadPoolExecutor(WRITERS) as pool:
+        job, found = begin(
+            snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by, pool
+        )
+        if not dry_run:
+            _here(job, found, pool)
+    return job.report
+
+
+def begin(
+    snapshot: Snapshot,
+    where: str | None,
+    target_rows: int | None,
+    target_bytes: int | None,
+    dry_run: bool,
+    sort_by: Any,
+    zorder_by: Any,
+    pool: Executor,
+) -> tuple[Optimizing, OptimizePlan]:
+    """What is to be done first, and what must be known to go on."""
     target = Target(
         _positive(target_rows, TARGET_ROWS, "target_rows"),
         _positive(target_bytes, TARGET_BYTES, "target_bytes"),
@@ -175,15 +195,28 @@ def optimize(
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.head.check_writable()
     ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
-    with ThreadPoolExecutor(WRITERS) as pool:
-        found = plan(newest, where, target, ordering, pool)
-        report = _planned(found, dry_run)
-        if not dry_run:
-            _Run(found, where, target, ordering, pool, report).all()
-            if found.leaves:
-                last = Snapshot.latest(snapshot.location)
-                anchor(last, pool, Plan(last, predicate_of(where, last)).indices)
-    return report
+    found = plan(newest, where, target, ordering, pool)
+    job = Optimizing(newest.location, where, target, ordering, _planned(found, dry_run))
+    return job, found
+
+
+def _here(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
+    """Do it all in this process."""
+    large = threading.Semaphore(_LARGE_AT_A_TIME)
+
+    def done(task: LeafTask) -> Compacted:
+        if task.bytes < _LARGE_BYTES:
+            return compact(task)
+        with large:
+            return compact(task)
+
+    found: OptimizePlan | None = first
+    while found is not None:
+        for group in found.groups():
+            started = time.time()
+            job.finish(found.snapshot, list(pool.map(done, group)), pool, started)
+        found = job.next(pool)
+    job.end(pool)
 
 
 def _positive(given: int | None, default: int, name: str) -> int:
@@ -450,67 +483,65 @@ def commit(
 
 
 @dataclass
-class _Run:
-    """One call: groups of leaves, one after the other, and again those that were overtaken."""
+class Optimizing:
+    """A call between its rounds: all that must be known to go on, in any process."""
 
-    first: OptimizePlan
+    location: Location
     where: str | None
     target: Target
     ordering: Ordering | None
-    pool: Executor
     report: OptimizeReport
-    _large: threading.Semaphore = field(
-        default_factory=lambda: threading.Semaphore(_LARGE_AT_A_TIME)
-    )
+    round: int = 0
+    #: The leaves that others have changed meanwhile, so that they are to be done again.
+    again: list[str] = field(default_factory=list)
 
-    def all(self) -> None:
-        found = self.first
-        for round in range(_ROUNDS):
-            left: list[str] = []
-            for group in found.groups():
-                left += self._one(found.snapshot, group)
-            if not left:
-                return
-            if round < _ROUNDS - 1:
-                newest = Snapshot.latest(found.snapshot.location)
-                found = plan(newest, self.where, self.target, self.ordering, self.pool, set(left))
-        self.report.notes.append(
-            f"{count_text(len(left), 'leaf')} stayed as before, because others kept changing rows "
-            "there: run optimize again"
-        )
-
-    def _one(self, base: Snapshot, group: Sequence[LeafTask]) -> list[str]:
-        """Do a group. Returns the leaves that are to be done again."""
-        started = time.time()
-        done = list(self.pool.map(self._compact, group))
+    def finish(
+        self, base: Snapshot, done: Sequence[Compacted], pool: Executor, started: float
+    ) -> None:
+        """Make what was written for some leaves the table's; the first file is of `started`."""
         if base.head.transactions == "weak":
             for one in done:
                 if one.version is not None:
                     self._count(one)
-            return [one.task.object_id for one in done if one.version is None]
+            self.again += [one.task.object_id for one in done if one.version is None]
+            return
         try:
-            version, operation = commit(base, done, self.pool, started)
+            version, operation = commit(base, done, pool, started)
         except ConflictError:
             # The schema or the spec has changed: what was written is not what is wanted now.
-            return [task.object_id for task in group]
+            self.again += [one.task.object_id for one in done]
+            return
         if version is not None:
             self.report.versions = (*self.report.versions, version)
         lost = set(operation.overtaken)
-        rows = {task.object_id for task in group} - lost
         for one in done:
-            if version is not None and one.task.object_id in rows:
+            if version is not None and one.task.object_id not in lost:
                 self._count(one)
         if operation.gone:
             self.report.notes.append(
                 f"{count_text(operation.gone, 'leaf')} left the table meanwhile"
             )
-        return operation.overtaken
+        self.again += operation.overtaken
 
-    def _compact(self, task: LeafTask) -> Compacted:
-        if task.bytes < _LARGE_BYTES:
-            return compact(task)
-        with self._large:
-            return compact(task)
+    def next(self, pool: Executor) -> OptimizePlan | None:
+        """What is to be done again; None where that is nothing, or has been tried enough."""
+        left, self.again = self.again, []
+        self.round += 1
+        if left and self.round < _ROUNDS:
+            newest = Snapshot.latest(self.location)
+            return plan(newest, self.where, self.target, self.ordering, pool, set(left))
+        if left:
+            self.report.notes.append(
+                f"{count_text(len(left), 'leaf')} stayed as they were: rows in them kept being "
+                "changed by others, so run optimize again"
+            )
+        return None
+
+    def end(self, pool: Executor) -> None:
+        """Publish the leaves for plain Lance, where the table wants it."""
+        if self.report.leaves:
+            last = Snapshot.latest(self.location)
+            anchor(last, pool, Plan(last, predicate_of(self.where, last)).indices)
 
     def _count(self, one: Compacted) -> None:
         report, new = self.report, [part.new for part in one.delta.rewritten]

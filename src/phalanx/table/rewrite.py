@@ -131,6 +131,22 @@ def rewrite(
     dry_run: bool = False,
 ) -> RewriteReport:
     """Move rows of earlier specs to the newest. Raises InvalidInput for what cannot be meant."""
+    with ThreadPoolExecutor(WRITERS) as pool:
+        job, newest = begin(snapshot, where, step_rows, step_bytes, max_steps, dry_run)
+        if not dry_run:
+            _here(job, newest, pool)
+    return job.report
+
+
+def begin(
+    snapshot: Snapshot,
+    where: str | None,
+    step_rows: int | None,
+    step_bytes: int | None,
+    max_steps: int | None,
+    dry_run: bool,
+) -> tuple[Rewriting, Snapshot]:
+    """What must be known to go on, and the snapshot to begin with."""
     bounds = (
         _positive(step_rows, STEP_ROWS, "step_rows"),
         _positive(step_bytes, STEP_BYTES, "step_bytes"),
@@ -146,18 +162,11 @@ def rewrite(
     chosen = _chosen(newest, where)
     report = RewriteReport(dry_run, leaves=len(chosen), left=len(chosen))
     report.notes += _notes(newest, predicate_of(where, newest), chosen)
-    with ThreadPoolExecutor(WRITERS) as pool:
-        if dry_run:
-            found = list(plan(newest, where, bounds))
-            report.steps, report.rows = len(found), sum(step.rows for step in found)
-            report.bytes = sum(step.bytes for step in found)
-            return report
-        touched = _run(newest, where, bounds, limit, pool, report)
-        last = Snapshot.latest(newest.location)
-        report.left = len(_chosen(last, where))
-        if touched:
-            anchor(last, pool, _indices(last, touched))
-    return report
+    if dry_run:
+        found = list(plan(newest, where, bounds))
+        report.steps, report.rows = len(found), sum(step.rows for step in found)
+        report.bytes = sum(step.bytes for step in found)
+    return Rewriting(newest.location, where, bounds, limit, report), newest
 
 
 def _positive(given: int | None, default: int, name: str) -> int:
@@ -343,41 +352,76 @@ def commit(base: Snapshot, moved: Moved, pool: Executor, started: float) -> tupl
     return done, transaction.counts.leaves
 
 
-def _run(
-    newest: Snapshot,
-    where: str | None,
-    bounds: tuple[int, int],
-    limit: int | None,
-    pool: Executor,
-    report: RewriteReport,
-) -> set[str]:
-    """Step after step, until nothing is left or others are always faster."""
-    touched: set[str] = set()
-    lost = 0
-    while lost < _PATIENCE:
-        # What others have changed, or added to earlier specs, is planned anew.
-        before = report.steps
-        for step in plan(newest, where, bounds):
-            if limit is not None and report.steps >= limit:
-                return touched
+@dataclass
+class Rewriting:
+    """A call between its rounds: all that must be known to go on, in any process."""
+
+    location: Location
+    where: str | None
+    bounds: tuple[int, int]
+    #: How many steps are made at most; None for all.
+    limit: int | None
+    report: RewriteReport
+    touched: set[str] = field(default_factory=set)
+    #: How often in a row others were faster.
+    lost: int = 0
+    #: Whether this round has moved something, or was overtaken.
+    moved: bool = False
+    overtaken: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.limit is not None and self.report.steps >= self.limit
+
+    def finish(self, base: Snapshot, moved: Moved, pool: Executor, started: float) -> bool:
+        """Make a step the table's. False where others have changed its rows meanwhile."""
+        try:
+            version, leaves = commit(base, moved, pool, started)
+        except (Overtaken, ConflictError):
+            self.lost += 1
+            self.overtaken = True
+            return False
+        self.lost, self.moved = 0, True
+        self.touched |= leaves
+        self.report.steps += 1
+        self.report.rows += moved.step.rows
+        self.report.bytes += moved.step.bytes
+        self.report.versions = (*self.report.versions, version)
+        return True
+
+    def next(self) -> Snapshot | None:
+        """The snapshot for another round; None where nothing is left, or others are faster.
+
+        What others have changed, or added to earlier specs, is planned anew.
+        """
+        again, self.moved, self.overtaken = self.moved or self.overtaken, False, False
+        if not again or self.is_over:
+            return None
+        if self.lost >= _PATIENCE:
+            self.report.notes.append(
+                "rows in them kept being changed by others, so run rewrite again"
+            )
+            return None
+        return Snapshot.latest(self.location)
+
+    def end(self, pool: Executor) -> None:
+        """Count what is left, and publish leaves for plain Lance, where the table wants it."""
+        last = Snapshot.latest(self.location)
+        self.report.left = len(_chosen(last, self.where))
+        if self.touched:
+            anchor(last, pool, _indices(last, self.touched))
+
+
+def _here(job: Rewriting, first: Snapshot, pool: Executor) -> None:
+    """Do it all in this process, step after step."""
+    newest: Snapshot | None = first
+    while newest is not None:
+        for step in plan(newest, job.where, job.bounds):
             started = time.time()
-            try:
-                version, leaves = commit(newest, move(step, newest), pool, started)
-            except (Overtaken, ConflictError):
-                lost += 1
+            if job.is_over or not job.finish(newest, move(step, newest), pool, started):
                 break
-            lost = 0
-            touched |= leaves
-            report.steps += 1
-            report.rows += step.rows
-            report.bytes += step.bytes
-            report.versions = (*report.versions, version)
-        else:
-            if report.steps == before:
-                return touched
-        newest = Snapshot.latest(newest.location)
-    report.notes.append("rows in them kept being changed by others, so run rewrite again")
-    return touched
+        newest = job.next()
+    job.end(pool)
 
 
 def _indices(snapshot: Snapshot, ids: Collection[str]) -> Array:

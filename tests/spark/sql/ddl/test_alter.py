@@ -183,6 +183,26 @@ class TestProcedures:
             1,
         ]
 
+    def test_many_partitions_in_several_tasks(self, lake):
+        lake.sql(
+            "CREATE TABLE {db}.t PARTITIONED BY (k) AS SELECT id, id % 20 AS k FROM range(400)"
+        )
+        for n in range(2):
+            lake.sql(f"INSERT INTO {{db}}.t SELECT id + {400 * (n + 1)}, id % 20 FROM range(400)")
+        lake.sql("DELETE FROM {db}.t WHERE id % 7 = 0")
+        before = lake.rows("SELECT * FROM {db}.t")
+        done = lake.sql(f"CALL lake.system.optimize('{lake.name}.t')").first()
+        assert (done.rewritten, done.files_before, done.files_after) == (20, 60, 20)
+        assert lake.rows("SELECT * FROM {db}.t") == before
+        lake.sql("ALTER TABLE {db}.t REPLACE PARTITION FIELD k WITH bucket(3, id)")
+        call = f"CALL lake.system.rewrite('{lake.name}.t', step_rows => 200"
+        assert lake.sql(f"{call}, max_steps => 2)").first().steps == 2
+        done = lake.sql(f"{call})").first()
+        assert (done.left, done.notes) == (0, "")
+        assert lake.rows("SELECT * FROM {db}.t") == before
+        assert lake.rows("SELECT count(*) FROM {db}.t.partitions") == [(3,)]
+        assert lake.open("t").check().ok
+
     def test_advise_and_expire(self, table):
         assert table.sql(f"CALL lake.system.advise('{table.name}.t')").first().report
         table.sql(
