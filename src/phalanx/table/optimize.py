@@ -532,8 +532,8 @@ class Optimizing:
             return plan(newest, self.where, self.target, self.ordering, pool, set(left))
         if left:
             self.report.notes.append(
-                f"{count_text(len(left), 'leaf')} stayed as they were: rows in them kept being "
-                "changed by others, so run optimize again"
+                f"{count_text(len(left), 'leaf')} stayed as before, because others kept changing "
+                "rows there: run optimize again"
             )
         return None
 
