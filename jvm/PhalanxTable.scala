@@ -24,7 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions: Boolean = true)
     extends Table with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
-    with SupportsRowLevelOperations {
+    with SupportsRowLevelOperations with SupportsSchemaEvolution {
 
   val handle: JsonNode = found.get("handle")
   private val struct: StructType = Json.struct(found.get("schema"))
@@ -44,6 +44,10 @@ class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions
 
   override def capabilities(): util.Set[TableCapability] =
     abilities.map(TableCapability.valueOf).toSet.asJava
+
+  /** What a write may change by itself: it adds columns. */
+  override def supportsColumnChange(change: TableChange.ColumnChange): Boolean =
+    change.isInstanceOf[TableChange.AddColumn]
 
   override def metadataColumns(): Array[MetadataColumn] =
     Json.each(found.get("metadata_columns")).map { column =>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark import about
@@ -14,6 +14,7 @@ from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
+from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
 
@@ -73,6 +74,7 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         return found | {"schema": spark_schema(about.schema_of(snapshot, table))}
     fields = reported(head.spec, head.schema)
     columns = head.schema.arrow.names
+    strong, evolves = head.transactions == "strong", ("AUTOMATIC_SCHEMA_EVOLUTION",)
     return found | {
         "schema": spark_schema(head.schema.arrow),
         "properties": properties_of(snapshot),
@@ -82,10 +84,16 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
             for name, type, comment in _METADATA_COLUMNS
             if name not in columns
         ],
-        "runtime_columns": [path for field in fields for path in field.sources],
+        "runtime_columns": [list(path) for path in _partition_columns(head)],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
-        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS],
+        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(evolves if strong else ())],
     }
+
+
+def _partition_columns(head: Head) -> Iterable[tuple[str, ...]]:
+    """The columns that partitions are cut by, under any spec, earlier ones too."""
+    fields = [field for spec in head.specs for field in reported(spec, head.schema)]
+    return dict.fromkeys(path for field in fields for path in field.sources)
 
 
 def _is_blurred(field: Reported) -> bool:

@@ -123,6 +123,34 @@ class TestColumns:
         assert table.open("t").version == 2
 
 
+class TestColumnsThatComeWithRows:
+    """A write adds the columns that its rows have and the table has not, where it is told to."""
+
+    def test_insert(self, table):
+        table.sql(
+            "INSERT WITH SCHEMA EVOLUTION INTO {db}.t BY NAME SELECT 3L AS id, 'C' AS c, 1.5D AS x"
+        )
+        assert table.rows("SELECT id, x FROM {db}.t") == [(1, None), (2, None), (3, 1.5)]
+
+    def test_fields_of_structs(self, table):
+        table.sql(
+            "INSERT WITH SCHEMA EVOLUTION INTO {db}.t BY NAME "
+            "SELECT 3L AS id, 'C' AS c, named_struct('a', 1, 'b', 'y', 'z', 2D) AS s"
+        )
+        assert table.rows("SELECT s.z FROM {db}.t") == [(2.0,), (None,), (None,)]
+
+    def test_merge(self, table):
+        table.sql(
+            "MERGE WITH SCHEMA EVOLUTION INTO {db}.t t USING (SELECT 1L AS id, 'A' AS c, 5 AS w) s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert table.rows("SELECT id, w FROM {db}.t") == [(1, 5), (2, None)]
+
+    def test_not_without_being_told(self, table):
+        with pytest.raises(AnalysisException, match="EXTRA_COLUMNS"):
+            table.sql("INSERT INTO {db}.t BY NAME SELECT 3L AS id, 'C' AS c, 1.5D AS x")
+
+
 class TestPartitionFields:
     def fields(self, lake):
         table = lake.open("t")

@@ -126,6 +126,24 @@ def test_one_side_without_keys_and_fewer_partitions(lake, joining):
         )
 
 
+def test_tables_with_several_specs(lake, joining):
+    """What their specs have in common is what they are joined by."""
+    lake.both("a", LEFT, "bucket(4, id)")
+    lake.both("b", RIGHT, "bucket(4, id)")
+    lake.sql("ALTER TABLE {db}.a ADD PARTITION FIELD country")
+    more = LEFT.replace("range(300)", "range(300, 400)")
+    lake.sql("INSERT INTO {db}.a " + more)
+    lake.copy("a", LEFT.replace("range(300)", "range(400)"))
+    query = "SELECT a.*, b.y FROM {db}.a a FULL JOIN {db}.b b ON a.id = b.id"
+    lake.same(query)
+    assert shuffles(lake, query) == 0
+    lake.sql("ALTER TABLE {db}.a DROP PARTITION FIELD bucket(4, id)")
+    lake.sql("INSERT INTO {db}.a " + more.replace("range(300, 400)", "range(400, 450)"))
+    lake.copy("a", LEFT.replace("range(300)", "range(450)"))
+    lake.same(query)
+    assert "specs that have no field in common" in described(lake, query)
+
+
 def described(lake, query):
     return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
 
