@@ -209,4 +209,5 @@ class TestBetterSpecs:
         found = table.partitions()
         assert found["spec"].to_pylist().count(2) == better.leaves
         assert "CALL lake.system.evolve_partitioning(table => '" in better.sql
+        assert "partition_by => '" in better.sql
         assert str(table.advise())

@@ -430,7 +430,7 @@ class _Adviser:
         order = np.argsort(sizes)
         middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
         listed = ", ".join(_shown(entry) for entry in entries)
-        texts = ", ".join("'" + _text(entry).replace("'", "''") + "'" for entry in entries)
+        texts = ", ".join(_text(entry) for entry in entries).replace("'", "''")
         return BetterSpec(
             tuple(entries),
             max(1, round(float(counts.sum()))),
@@ -439,7 +439,7 @@ class _Adviser:
             int(sizes.max()),
             exact,
             f"table.evolve_partitioning([{listed}])\ntable.rewrite()",
-            self._call("evolve_partitioning", f"partition_by => array({texts})")
+            self._call("evolve_partitioning", f"partition_by => '{texts}'")
             + "\n"
             + self._call("rewrite"),
         )
