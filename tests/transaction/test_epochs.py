@@ -87,9 +87,9 @@ def test_a_rollback_does_not_bring_an_epoch_back(root, table):
 
 
 def test_two_that_try_the_same_epoch_at_once(root, table):
-    for number in range(5):
+    for number in range(2):
         processes.together(*[(add, root, number)] * 3)
-    assert ids(root) == [0, 1, 2, 3, 4]
+    assert ids(root) == [0, 1]
 
 
 def add(root, number):

@@ -198,6 +198,17 @@ OPERATIONS = {
     "optimize": (prepare_to_optimize, optimize),
     "rewrite": (prepare_to_rewrite, rewrite),
 }
+#: What goes through the same steps as others do: those steps are killed there, and in the soak.
+LIKE_OTHERS = (
+    "append behind another",
+    "overwrite partitions",
+    "overwrite where",
+    "update",
+    "merge",
+    "evolve partitioning",
+    "add a column and rows",
+    "widen a partition column",
+)
 WEAK_OPERATIONS = {
     f"weak {name}": (prepare_weak, change)
     for name, (make, change) in OPERATIONS.items()
@@ -268,6 +279,8 @@ class Bench:
         if name in ("optimize", "rewrite"):
             own = (name, "lance.restore", "commit.before-swap", "commit.after-swap")
             found = [one for one in found if one[0].startswith(own)]
+        if name in LIKE_OTHERS and action == "kill":
+            found = [one for one in found if "swap" in one[0]]
         for number, (step, count) in enumerate(found):
             if "swap" in step or ("raise", "kill")[number % 2] == action:
                 yield step, 1 if number % 4 < 2 else count, action

@@ -146,7 +146,7 @@ def stage_table(request: Request) -> Reply:
     stage = Stage.make(
         named,
         exists,
-        arrow_schema(json.loads(request["schema"]), properties, request["defaults"]),
+        arrow_schema(json.loads(request["schema"]), properties, request.get("defaults")),
         [entry_of(transform) for transform in request["partitioning"]]
         or entries_of(request.get("partition_by") or ""),
         transactions,

@@ -71,7 +71,7 @@ class Leaves:
     @staticmethod
     def read(manifest: ManifestVersion, head: Head) -> Leaves:
         """Read the planning columns of every leaf."""
-        found = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}'")
+        found = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}'", many=True)
         return Leaves.of_rows(found, manifest, head)
 
     @staticmethod

@@ -298,11 +298,17 @@ class ManifestVersion:
             return None
         return self.location.uri, self.version, found.st_ino, found.st_mtime_ns, found.st_size
 
-    def read(self, columns: Sequence[str], filter: str) -> pa.Table:
+    def read(self, columns: Sequence[str], filter: str, many: bool = False) -> pa.Table:
+        """Some rows. Where they are many, they are not looked up first and then fetched."""
         known = set(self.dataset.schema.names)
         wanted = [column for column in columns if column in known]
         try:
-            return self.dataset.scanner(columns=wanted, filter=filter).to_table()
+            return self.dataset.scanner(
+                columns=wanted,
+                filter=filter,
+                late_materialization=False if many else None,
+                use_scalar_index=False if many else None,
+            ).to_table()
         except (ValueError, OSError) as error:
             if not _is_missing(error):
                 raise _unreadable(self.location, error) from error

@@ -91,8 +91,8 @@ def test_changes(lake):
             (2**40, 7, "US", None),
             (5, None, "FR", None),
             (6, 7, "US", "merged"),
-            (7, None, None, None),
-            (9, None, "US", "new"),
+            (7, 7, None, None),
+            (9, 7, "US", "new"),
         ],
         key=repr,
     )
