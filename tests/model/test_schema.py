@@ -1,5 +1,7 @@
 """Field ids: given depth first, kept in the schema, never shown to a user."""
 
+import pickle
+
 import pyarrow as pa
 import pytest
 
@@ -137,6 +139,13 @@ def test_the_same_columns_with_other_ids_are_another_schema(schema):
     assert TableSchema.assign(SCHEMA, first=1) != schema
     inner = pa.schema([pa.field("p", POINT)])
     assert TableSchema.assign(inner) != TableSchema.assign(inner, first=100)
+
+
+def test_a_hash_stays_in_its_process(schema):
+    hash(schema)
+    copy = pickle.loads(pickle.dumps(schema))
+    assert copy == schema
+    assert "_hash" not in vars(copy)
 
 
 def test_field_id():

@@ -785,3 +785,56 @@ def test_files_that_no_column_is_left_of_still_count(root):
     assert (table.count(), table.count("b IS NULL")) == (3, 1)
     assert table.optimize().files_after == 1
     assert [row["b"] for row in table.scan().to_arrow().to_pylist()] == [None, 2, 3]
+
+
+class TestStatisticsOfDatesThatBecameTimestamps:
+    """Days and microseconds are both numbers, and must not be taken for each other."""
+
+    SCHEMA = pa.schema([("k", pa.int32()), ("d", pa.date32())])
+
+    def known(self, table, version=None):
+        snapshot = phalanx.open(table.uri, version=version)._snapshot
+        rows = [snapshot.leaves.row(i) for i in range(len(snapshot.leaves))]
+        return [found.get(1) for found in read_statistics(snapshot, rows).values()]
+
+    @pytest.fixture
+    def dated(self, tmp_path):
+        table = phalanx.create(tmp_path / "dated", self.SCHEMA, ["k"])
+        return table.append([{"k": 1, "d": dt.date(2020, 1, 1)}])
+
+    def test_changed_and_added_to_at_once(self, dated):
+        with dated.transaction() as tx:
+            tx.change_type("d", pa.timestamp("us"))
+            tx.append([{"k": 1, "d": dt.datetime(2021, 1, 1)}])
+        assert all(found is None or not found.exact for found in self.known(dated))
+
+    def test_added_to_and_changed_at_once(self, dated):
+        with dated.transaction() as tx:
+            tx.append([{"k": 2, "d": dt.date(2021, 1, 1)}])
+            tx.change_type("d", pa.timestamp("us"))
+        assert all(found is None or not found.exact for found in self.known(dated))
+
+    def test_an_earlier_version_after_a_rollback(self, dated):
+        dated.change_type("d", pa.timestamp("us"))
+        version = dated.version
+        dated.append([{"k": 1, "d": dt.datetime(2020, 1, 3)}])
+        dated.rollback(2)
+        assert self.known(dated, version) == [None]
+
+
+def test_merge_by_a_column_that_has_become_nullable(tmp_path):
+    schema = pa.schema([pa.field("k", pa.int32(), nullable=False), ("v", pa.int32())])
+    table = phalanx.create(tmp_path / "t", schema, [])
+    table.append([{"k": 1, "v": 1}])
+    table.make_nullable("k")
+    counts = table.merge([{"k": 1, "v": 2}, {"k": 3, "v": 3}], on=["k"])
+    assert (counts.updated, counts.inserted) == (1, 1)
+
+
+@pytest.mark.parametrize("type", [pa.date32(), pa.timestamp("us"), pa.decimal128(5, 2)])
+def test_a_table_without_leaves(tmp_path, type):
+    table = phalanx.create(tmp_path / "t", pa.schema([("p", type)]), ["p"])
+    table.append(pa.table({"p": pa.nulls(2, type)}))
+    table.delete("TRUE")
+    assert table.count() == 0
+    assert table.scan(where="p IS NULL").to_arrow().num_rows == 0

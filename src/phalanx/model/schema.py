@@ -41,6 +41,10 @@ class TableSchema:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> Any:
+        # Without what was worked out: a hash is another one in another process.
+        return TableSchema, (self.tagged,)
+
     @cached_property
     def _hash(self) -> int:
         return hash((tuple(self.field_ids), tuple(self.tagged.names)))

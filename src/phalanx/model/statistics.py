@@ -171,6 +171,20 @@ def from_rows(rows: Iterable[Mapping[str, Any]] | None, schema: TableSchema) -> 
     return found
 
 
+def seen(found: Statistics, before: TableSchema, now: TableSchema) -> Statistics:
+    """Statistics under another schema: dates that have become timestamps count something else."""
+    if before == now:
+        return found
+    changed = {
+        id
+        for id, column in now.columns.items()
+        if pa.types.is_timestamp(column.type)
+        and id in before.columns
+        and not pa.types.is_timestamp(before.columns[id].type)
+    }
+    return {id: known for id, known in found.items() if id not in changed}
+
+
 def _is_of_a_date(row: Mapping[str, Any], type: pa.DataType) -> bool:
     """Whether bounds of a column of timestamps are from a time when it was one of dates."""
     if not pa.types.is_timestamp(type):

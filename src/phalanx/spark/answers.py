@@ -101,7 +101,7 @@ class _Answer:
         found: dict[tuple[Any, ...], list[Any]] = {}
         doubtful: dict[int, tuple[Any, ...]] = {}
         for leaf, certain in self._leaves():
-            key = tuple(of(leaf) for _, of in groups)
+            key = tuple(_one_nan(of(leaf)) for _, of in groups)
             try:
                 if not certain:
                     raise _Unknown
@@ -170,7 +170,7 @@ class _Answer:
         whole = spark_schema(self._schema.arrow)
         wanted = [field for field in whole["fields"] if field["name"] in columns]
         planner = Planner(
-            self._handle,
+            self._snapshot,
             {**self._request, "schema": json.dumps({"type": "struct", "fields": wanted})},
         )
         wants = tuple(_Wanted(f.name, f.column.path if f.column else None) for f in functions)
@@ -195,6 +195,8 @@ class _Answer:
     def _group(self, node: Mapping[str, Any]) -> tuple[SparkType, _Of]:
         if "column" in node:
             column = self._schema.column(tuple(node["column"]))
+            if is_finer(column.type):
+                raise _Unknown
             type = spark_type(column.type, ".".join(column.path))
             return type, self._value_of(column, Identity)
         source = without_cast(node["args"][0]) if node.get("call") == "EXTRACT" else {}
@@ -216,7 +218,14 @@ class _Answer:
         used = {int(id) for id in self._snapshot.leaves.spec_ids[self._plan.indices]}
         if any(fields[id] is None for id in used):
             raise _Unknown
-        return lambda leaf: leaf.values[fields[leaf.row.spec_id] or ""]
+
+        def value(leaf: _Leaf) -> Any:
+            found = leaf.values[fields[leaf.row.spec_id] or ""]
+            if isinstance(found, int) and _is_a_time(column.type) and kind is Identity:
+                raise Untranslatable("a time that Python lacks")
+            return found
+
+        return value
 
     # Functions
 
@@ -282,6 +291,18 @@ def _is(field: PartitionField, column: Column, kind: type[Transform] | str) -> b
     return (
         field.transform.kind == kind if isinstance(kind, str) else isinstance(field.transform, kind)
     )
+
+
+_NAN = float("nan")
+
+
+def _is_a_time(type: pa.DataType) -> bool:
+    return bool(pa.types.is_date(type) or pa.types.is_timestamp(type))
+
+
+def _one_nan(value: Any) -> Any:
+    """A value of a group: NaN is one group, and no NaN equals another but itself."""
+    return _NAN if isinstance(value, float) and value != value else value
 
 
 def _is_ordered(function: _Function) -> bool:

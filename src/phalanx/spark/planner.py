@@ -149,7 +149,7 @@ def _planner(request: Request) -> Planner:
     key = json.dumps(request, sort_keys=True)
     found = _planners.pop(key, None)
     if found is None:
-        found = Planner(Handle.from_json(request["table"]), request)
+        found = Planner(Handle.from_json(request["table"]).snapshot(), request)
     _planners[key] = found
     while len(_planners) > _KEPT:
         _planners.popitem(last=False)
@@ -159,9 +159,8 @@ def _planner(request: Request) -> Planner:
 class Planner:
     """One scan."""
 
-    def __init__(self, handle: Handle, request: Request) -> None:
-        self._request = request
-        self._snapshot = handle.snapshot()
+    def __init__(self, snapshot: Snapshot, request: Request) -> None:
+        self._request, self._snapshot = request, snapshot
         schema, zone = self._snapshot.head.schema, request["zone"]
         self._tasks = Tasks(self._snapshot.location, schema, request)
         self._plan = Plan(self._snapshot, conjunction_of(request["filters"], schema, zone))

@@ -414,7 +414,7 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     """A chunked column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _array(column: Any) -> Array:

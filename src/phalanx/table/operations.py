@@ -307,8 +307,13 @@ class Merge:
         kept = self._kept.get(leaf.row.object_id)
         if kept is not None and _holds(at, kept, version, "serializable"):
             return kept
-        batches = at.scan(version, list(self.on), leaf.where)
-        mine = pa.Table.from_batches(batches, schema=keys.select(list(self.on)).schema)
+        schema = keys.select(list(self.on)).schema
+        # A leaf may say NOT NULL of a column that may be NULL by now.
+        batches = [
+            pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            for batch in at.scan(version, list(self.on), leaf.where)
+        ]
+        mine = pa.Table.from_batches(batches, schema=schema)
         pairs = mine.join(keys, list(self.on), join_type="inner")
         numbers = pairs.column(keys.schema.names[-1]).to_pylist()
         delta, count = LeafDelta(), len(numbers)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql
 from phalanx.model.pruning import Verdict, prune
@@ -188,7 +189,9 @@ def values_of(snapshot: Snapshot, row: LeafRow) -> dict[str, Any]:
 def _python(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except ValueError:  # nanoseconds that a datetime cannot hold
+    except (ValueError, OverflowError):  # what a date or datetime cannot hold
+        if pa.types.is_timestamp(scalar.type) and scalar.type.unit in ("s", "ms"):
+            scalar = scalar.cast(pa.timestamp("us", scalar.type.tz))
         return scalar.value
 
 

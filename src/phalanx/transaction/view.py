@@ -141,6 +141,11 @@ class View:
         if "schema" in changes:
             # What was written before is of the schema before.
             self.settle()
+            for work in self._works.values():
+                if work.statistics is not None:
+                    work.statistics = statistics.seen(
+                        work.statistics, self.schema, changes["schema"]
+                    )
         self.head_changes |= changes
         self._current = self._leaves = None
         self.steps += 1
@@ -352,7 +357,7 @@ class View:
         if work.statistics is None:
             row = work.place.row
             found = {} if row is None else read_statistics(self.base, [row])
-            work.statistics = found.get(work.place.leaf_id, {})
+            work.statistics = self._seen(found.get(work.place.leaf_id, {}))
         return work.statistics
 
     def prefetch_statistics(self, places: Sequence[Place]) -> None:
@@ -360,7 +365,11 @@ class View:
         wanted = [p for p in places if p.row is not None and p.leaf_id not in self._works]
         found = read_statistics(self.base, [p.row for p in wanted if p.row is not None])
         for place in wanted:
-            self._work(place).statistics = found.get(place.leaf_id, {})
+            self._work(place).statistics = self._seen(found.get(place.leaf_id, {}))
+
+    def _seen(self, found: Statistics) -> Statistics:
+        """Statistics of the base snapshot under the schema that the table has now."""
+        return statistics.seen(found, self.base.head.schema, self.schema)
 
     def settle(self) -> None:
         """Commit what is pending, each leaf detached."""
@@ -396,7 +405,7 @@ class View:
             elif work.changed:
                 row = _row(work)
                 _add_leaf(rows, row, work, sequence, self.schema)
-                _remembered.put(self.base, row, work.statistics or {})
+                _remembered.put(self.base, self.schema, row, work.statistics or {})
         removed = [place.leaf_id for place in gone]
         for place in gone:
             assert place.row is not None
@@ -506,13 +515,13 @@ class _Remembered:
         schema, found = self._found.get(self._key(snapshot, row), (None, None))
         return found if schema == snapshot.head.schema else None
 
-    def put(self, snapshot: Snapshot, row: LeafRow, found: Statistics) -> None:
+    def put(self, snapshot: Snapshot, schema: TableSchema, row: LeafRow, found: Statistics) -> None:
         if row.read_version is None or row.read_version < DETACHED:
             return  # a version on main can come again with other rows
         key = self._key(snapshot, row)
         with self._lock:
             self._found.pop(key, None)
-            self._found[key] = (snapshot.head.schema, found)
+            self._found[key] = (schema, found)
             while len(self._found) > self._size:
                 self._found.pop(next(iter(self._found)))
 
@@ -544,7 +553,7 @@ def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, 
             id = cells["object_id"]
             stats = statistics.from_rows(cells["column_stats"], snapshot.head.schema)
             found[id] = stats
-            _remembered.put(snapshot, wanted[id], stats)
+            _remembered.put(snapshot, snapshot.head.schema, wanted[id], stats)
     return found
 
 

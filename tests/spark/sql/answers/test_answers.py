@@ -93,3 +93,12 @@ def test_after_changes(lake):
     for query in ANSWERED[:8]:
         lake.same(query)
     assert "LocalTableScan" in plan(lake, "SELECT min(id) FROM {db}.t")
+
+
+def test_groups_of_nan(lake):
+    """It is one group, in however many leaves."""
+    lake.both("t", ROWS, "x, bucket(2, id)")
+    query = "SELECT x, count(*), max(id) FROM {db}.t WHERE isnan(x) OR x < 3 GROUP BY x"
+    lake.same(query)
+    lake.same("SELECT x, count(*) FROM {db}.t GROUP BY x")
+    assert "BatchScan" not in plan(lake, "SELECT x, count(*) FROM {db}.t GROUP BY x")
