@@ -56,6 +56,7 @@ def users_cache():
 
 
 class TestFirstUse:
+    @pytest.mark.soak
     def test_two_processes_at_once_compile_once(self, tmp_path):
         cache = str(tmp_path / "fresh" / "cache")
         both = [child(PRINT_JAR, PHALANX_CACHE=cache) for _ in range(2)]
