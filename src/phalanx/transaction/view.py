@@ -405,7 +405,7 @@ class View:
             elif work.changed:
                 row = _row(work)
                 _add_leaf(rows, row, work, sequence, self.schema)
-                _remembered.put(self.base, self.schema, row, work.statistics or {})
+                _remembered.put(self.base, row, work.statistics or {}, self.schema)
         removed = [place.leaf_id for place in gone]
         for place in gone:
             assert place.row is not None
@@ -515,13 +515,20 @@ class _Remembered:
         schema, found = self._found.get(self._key(snapshot, row), (None, None))
         return found if schema == snapshot.head.schema else None
 
-    def put(self, snapshot: Snapshot, schema: TableSchema, row: LeafRow, found: Statistics) -> None:
+    def put(
+        self,
+        snapshot: Snapshot,
+        row: LeafRow,
+        found: Statistics,
+        schema: TableSchema | None = None,
+    ) -> None:
+        """Keep what was found under a schema: the snapshot's own, if no other is told."""
         if row.read_version is None or row.read_version < DETACHED:
             return  # a version on main can come again with other rows
         key = self._key(snapshot, row)
         with self._lock:
             self._found.pop(key, None)
-            self._found[key] = (schema, found)
+            self._found[key] = (schema or snapshot.head.schema, found)
             while len(self._found) > self._size:
                 self._found.pop(next(iter(self._found)))
 
@@ -553,7 +560,7 @@ def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, 
             id = cells["object_id"]
             stats = statistics.from_rows(cells["column_stats"], snapshot.head.schema)
             found[id] = stats
-            _remembered.put(snapshot, snapshot.head.schema, wanted[id], stats)
+            _remembered.put(snapshot, wanted[id], stats)
     return found
 
 

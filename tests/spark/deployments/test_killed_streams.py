@@ -51,7 +51,8 @@ class Writer(threading.Thread):
         assert self.error is None
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(12, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("kills", [2, 12])
 def test_a_driver_that_is_killed(bridge, tmp_path, kills):
     """At any moment, and just after it has committed: then the epoch is tried again."""
     chance = random.Random(kills)

@@ -50,7 +50,7 @@ CASES = {
 }
 KINDS = ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"]
 #: The cases that are tried with joins of every kind; the others with two.
-EVERY_KIND = ("identity", "bucket 24 with 16", "days with months", "one side unpartitioned")
+EVERY_KIND = ("bucket 24 with 16", "one side unpartitioned")
 
 
 @pytest.fixture

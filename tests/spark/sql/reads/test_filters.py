@@ -216,7 +216,7 @@ def check(lake, filters, table):
 
 
 #: Every filter on every layout takes minutes: the others are for `make soak`.
-_AT_ONCE = ("by_country", "by_many", "by_nested")
+_AT_ONCE = ("by_many", "by_nested")
 
 
 @pytest.mark.parametrize(
