@@ -22,7 +22,7 @@ demo: check-java setup ## Show a partitioned table at work
 	@$(PY) examples/demo.py $(ARGS)
 
 test: check-java setup lint typecheck ## Lint, check types, run every test and every code block of the docs
-	@$(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: setup ## Check style and format
 	@$(PY) -m ruff check .
