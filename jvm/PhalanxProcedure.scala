@@ -33,9 +33,8 @@ class PhalanxProcedure(found: JsonNode, settings: JsonNode) extends UnboundProce
   private def work(commands: Seq[Array[Byte]]): Seq[String] = {
     val workers = new Workers
     val nothing = new StructType()
-    SparkSession.active.sparkContext.parallelize(commands, commands.size).flatMap { command =>
-      workers.run(command, Iterator.empty, nothing).map(_.column(0).getChild(0).getBinary(0))
-    }.collect().toSeq.map(Base64.getEncoder.encodeToString)
+    SparkSession.active.sparkContext.parallelize(commands, commands.size)
+      .flatMap(workers.messages(_, Iterator.empty, nothing)).collect().toSeq.map(Base64.getEncoder.encodeToString)
   }
 
   override def call(input: InternalRow): util.Iterator[Scan] = {

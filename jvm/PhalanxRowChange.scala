@@ -96,9 +96,7 @@ class PhalanxDeltaWriter(workers: Workers, command: Array[Byte], struct: StructT
   private def feed(): Unit = try {
     TaskContext.setTaskContext(context)
     val rows = Iterator.continually(queue.take()).takeWhile(_ ne end).flatten
-    workers.run(command, rows, struct).foreach { batch =>
-      message = PhalanxMessage(batch.column(0).asInstanceOf[org.apache.spark.sql.vectorized.ArrowColumnVector].getChild(0).getBinary(0))
-    }
+    workers.messages(command, rows, struct).foreach(found => message = PhalanxMessage(found))
   } catch {
     case error: Throwable => failure = error
   } finally TaskContext.unset()

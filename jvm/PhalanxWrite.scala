@@ -174,8 +174,8 @@ class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends Dat
       private var message: Option[PhalanxMessage] = None
 
       override def writeAll(rows: util.Iterator[InternalRow]): Unit =
-        workers.run(command, rows.asScala, schema).foreach { batch =>
-          message = Some(PhalanxMessage(batch.column(0).getChild(0).getBinary(0)))
+        workers.messages(command, rows.asScala, schema).foreach { found =>
+          message = Some(PhalanxMessage(found))
         }
 
       override def write(row: InternalRow): Unit =

@@ -34,6 +34,10 @@ class Workers extends Serializable {
     }
   }
 
+  /** Run a callable that has something to say, and not rows: its messages. */
+  def messages(command: Array[Byte], rows: Iterator[InternalRow], schema: StructType): Iterator[Array[Byte]] =
+    run(command, rows, schema).map(_.column(0).getChild(0).getBinary(0))
+
   private def metrics: Map[String, SQLMetric] =
     (PythonSQLMetrics.pythonSizeMetricsDesc.keys ++ PythonSQLMetrics.pythonTimingMetricsDesc.keys ++
       PythonSQLMetrics.pythonOtherMetricsDesc.keys).map(_ -> new SQLMetric("sum", -1)).toMap

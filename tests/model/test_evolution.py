@@ -103,6 +103,7 @@ class TestAdd:
             (("n", pa.int64(), NEXT, 1.5), "does not fit"),
             (("n", pa.int64(), NEXT, "x"), "does not fit"),
             (("n", pa.list_(pa.int64()), NEXT, [1]), "no default"),
+            (("n", pa.duration("us"), NEXT, dt.timedelta(1)), "no default"),
             (("n", pa.int64(), NEXT, None, False), "give a default"),
             (("s.n", pa.int64(), NEXT, 5), "no default"),
             (("n", pa.int64(), NEXT, None, True, False, "none"), "to come after"),

@@ -367,6 +367,19 @@ class TestBeside:
         assert table.check().ok
 
 
+def test_what_was_worked_out_from_another_spec_is_void(tmp_path):
+    """Two who each add a field to the fields that they see must not undo each other."""
+    table = phalanx.create(tmp_path / "t", pa.schema([("id", pa.int64())]), [])
+    known = table.spec
+    phalanx.open(table.uri).evolve_partitioning(["id"])
+    with (
+        pytest.raises(ConflictError, match="was changed by another transaction"),
+        table.transaction() as tx,
+    ):
+        tx.evolve_partitioning(["bucket(2, id)"], instead_of=known)
+    assert [field.field_id for field in phalanx.open(table.uri).spec.fields] == ["id"]
+
+
 class TestLeftBehind:
     def test_a_column_of_another_type(self, root):
         """Somebody has added a column for a field, and did not live to use it."""

@@ -167,16 +167,28 @@ def default_of(field: pa.Field) -> pa.Scalar | None:
     return domain_of(field.type).array([key])[0]
 
 
+def absent(field: pa.Field, rows: int) -> pa.Array:
+    """What a column holds in rows that were written without it."""
+    value = default_of(field)
+    return pa.nulls(rows, field.type) if value is None else pa.repeat(value, rows)
+
+
 def with_default(field: pa.Field, value: pa.Scalar | None) -> pa.Field:
     """The field with another default. Raises InvalidInput where its type can have none."""
     field = _without_default(field)
     if value is None or not value.is_valid:
         return field
     domain = domain_of(field.type)
+    unable = InvalidInput(f"a column of type {field.type} can have no default but NULL")
     if not domain.ordered or isinstance(field.type, pa.BaseExtensionType):
-        raise InvalidInput(f"a column of type {field.type} can have no default but NULL")
+        raise unable
     text = value_text(domain.key(value), field.type).encode()
-    return field.with_metadata({**(field.metadata or {}), DEFAULT: text})
+    made = field.with_metadata({**(field.metadata or {}), DEFAULT: text})
+    try:
+        default_of(made)
+    except InvalidInput:  # what cannot be read back must not get into a schema
+        raise unable from None
+    return made
 
 
 def _without_default(field: pa.Field) -> pa.Field:

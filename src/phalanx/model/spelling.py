@@ -109,24 +109,12 @@ def arrow_literal(key: Any, type: pa.DataType) -> str:
         key = f"arrow_cast('{_LEAST}', 'Int64')"
         if t.is_int64(type):
             return str(key)
-    if t.is_timestamp(type):
-        zone = "None" if type.tz is None else f'Some("{type.tz}")'
-        unit = _UNITS[type.unit]
-        return f"arrow_cast({key}, {quote(f'Timestamp({unit}, {zone})')})"
-    if t.is_time(type):
-        return f"arrow_cast({key}, 'Time{type.bit_width}({_UNITS[type.unit]})')"
-    if t.is_date32(type):
-        return f"arrow_cast({key}, 'Date32')"
-    if t.is_date64(type):
-        return f"arrow_cast({key}, 'Date64')"
-    if t.is_decimal(type):
-        text = quote(value_text(key, type))
-        width = type.bit_width
-        return f"arrow_cast({text}, 'Decimal{width}({type.precision}, {type.scale})')"
-    if t.is_floating(type):
-        return f"arrow_cast({quote(value_text(key, type))}, 'Float{type.bit_width}')"
+    if t.is_timestamp(type) or t.is_time(type) or t.is_date(type):
+        return f"arrow_cast({key}, {quote(type_name(type))})"
+    if t.is_decimal(type) or t.is_floating(type):
+        return f"arrow_cast({quote(value_text(key, type))}, {quote(type_name(type))})"
     if t.is_large_string(type):
-        return f"arrow_cast({quote(key)}, 'LargeUtf8')"
+        return f"arrow_cast({quote(key)}, {quote(type_name(type))})"
     return sql_literal(key, type)
 
 

@@ -119,10 +119,10 @@ def alter_partitioning(request: Request) -> Reply:
     else:
         at = _position(known, drop, head)
         entries[at : at + 1] = entries_of(add or "")
-    before = table.version
-    table.evolve_partitioning(entries)
-    if table.version == before:
+    if next_spec(head, entries).fields == head.spec.fields:
         raise InvalidInput(f"the table {location.uri} is partitioned like that already")
+    with table.transaction() as tx:
+        tx.evolve_partitioning(entries, instead_of=head.spec)
     return {}
 
 

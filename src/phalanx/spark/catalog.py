@@ -74,7 +74,7 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         return found | {"schema": spark_schema(about.schema_of(snapshot, table))}
     fields = reported(head.spec, head.schema)
     columns = head.schema.arrow.names
-    strong, evolves = head.transactions == "strong", ("AUTOMATIC_SCHEMA_EVOLUTION",)
+    evolves = ("AUTOMATIC_SCHEMA_EVOLUTION",) if head.transactions == "strong" else ()
     return found | {
         "schema": spark_schema(head.schema.arrow),
         "properties": properties_of(snapshot),
@@ -86,7 +86,7 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         ],
         "runtime_columns": [list(path) for path in _partition_columns(head)],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
-        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(evolves if strong else ())],
+        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *evolves],
     }
 
 

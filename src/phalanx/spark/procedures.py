@@ -40,23 +40,6 @@ TABLE = Parameter("table", "STRING", "the table: namespace and name, or a path")
 DRY_RUN = Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false")
 
 
-class Procedure(ABC):
-    """One procedure."""
-
-    name: ClassVar[str]
-    #: What it does, for DESCRIBE PROCEDURE.
-    description: ClassVar[str]
-    parameters: ClassVar[tuple[Parameter, ...]]
-    #: The columns of its result, with their Spark types.
-    result: ClassVar[Mapping[str, str]]
-
-    @abstractmethod
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        """Carry it out. Raises a PhalanxError where it cannot be done."""
-
-
 @dataclass(frozen=True)
 class Work:
     """What Spark's workers are to do before a procedure goes on."""
@@ -74,17 +57,26 @@ class Cluster:
     cores: int
 
 
-class Distributed(Procedure):
-    """A procedure that lets Spark's workers do the larger part, in one round or several."""
+class Procedure(ABC):
+    """One procedure."""
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
-        raise NotImplementedError("it begins, and goes on")
+    name: ClassVar[str]
+    #: What it does, for DESCRIBE PROCEDURE.
+    description: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]]
+    #: The columns of its result, with their Spark types.
+    result: ClassVar[Mapping[str, str]]
 
     @abstractmethod
-    def begin(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
-        """The first round, or the rows where no worker is needed."""
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
+        """Carry it out, or say what is to be worked at first.
+
+        Raises a PhalanxError where it cannot be done.
+        """
+
+
+class Distributed(Procedure):
+    """A procedure that lets Spark's workers do the larger part, in one round or several."""
 
     @abstractmethod
     def go_on(self, state: Any, messages: Sequence[Any], cluster: Cluster) -> Work | Rows:
@@ -123,9 +115,7 @@ class Vacuum(Procedure):
     )
     result: ClassVar = {"report": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         report = table_of(warehouse, arguments).vacuum(
             _span(arguments["older_than"]), bool(arguments["dry_run"]), bool(arguments["force"])
         )
@@ -147,9 +137,7 @@ class ExpireSnapshots(Procedure):
     )
     result: ClassVar = {"report": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         span = _span(arguments["older_than"])
         report = table_of(warehouse, arguments).expire_snapshots(span, bool(arguments["dry_run"]))
         return lines(report)
@@ -161,9 +149,7 @@ class Rollback(Procedure):
     parameters = (TABLE, Parameter("version", "STRING", "the version, or the name of a tag"))
     result: ClassVar = {"version": "BIGINT"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         table = table_of(warehouse, arguments)
         table.rollback(_version(arguments["version"]))
         return [{"version": table.version}]
@@ -179,9 +165,7 @@ class Tag(Procedure):
     )
     result: ClassVar = {"name": "STRING", "version": "BIGINT"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         table = table_of(warehouse, arguments)
         version = arguments["version"]
         table.tag(arguments["name"], None if version is None else _version(version))
@@ -194,9 +178,7 @@ class DropTag(Procedure):
     parameters = (TABLE, Parameter("name", "STRING", "the name"))
     result: ClassVar = {"name": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         table_of(warehouse, arguments).drop_tag(arguments["name"])
         return [{"name": arguments["name"]}]
 
@@ -207,9 +189,7 @@ class Check(Procedure):
     parameters = (TABLE,)
     result: ClassVar = {"report": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         return lines(health.check(_location(warehouse, arguments)))
 
 
@@ -219,9 +199,7 @@ class Repair(Procedure):
     parameters = (TABLE, DRY_RUN)
     result: ClassVar = {"report": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         return lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
 
 
@@ -272,12 +250,10 @@ def call_procedure(request: Request) -> Reply:
     """Carry a procedure out; its rows."""
     found, warehouse = PROCEDURES[request["name"]], Warehouse(request["catalog"])
     cluster = Cluster(int(request["cores"]))
-    rows: Work | Rows
-    if not isinstance(found, Distributed):
-        rows = found.call(warehouse, request["arguments"])
-    elif request.get("state") is None:
-        rows = found.begin(warehouse, request["arguments"], cluster)
+    if request.get("state") is None:
+        rows = found.call(warehouse, request["arguments"], cluster)
     else:
+        assert isinstance(found, Distributed), found.name
         state = pickle.loads(base64.b64decode(request["state"]))
         messages = [pickle.loads(base64.b64decode(one)) for one in request["messages"]]
         rows = found.go_on(state, messages, cluster)

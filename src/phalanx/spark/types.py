@@ -235,6 +235,8 @@ def constant(found: Mapping[str, Any], type: pa.DataType) -> pa.Scalar:
         if t.is_date(wanted) or t.is_timestamp(wanted):
             number = pa.int32() if t.is_date(wanted) else pa.int64()
             return pa.scalar(int(value), number).cast(wanted).cast(type)
+        if t.is_time(wanted):  # nanoseconds, whatever the precision
+            return pa.scalar(int(value), pa.int64()).cast(pa.time64("ns")).cast(type)
         if t.is_integer(wanted):
             return pa.scalar(int(value), wanted).cast(type)
         if t.is_floating(wanted):
@@ -259,6 +261,8 @@ def _sql(value: pa.Scalar) -> str:
     text = text.replace("\\", "\\\\").replace("'", "\\'")
     if t.is_string(type) or t.is_large_string(type):
         return f"'{text}'"
+    if t.is_time(type):
+        return f"TIME '{text}'"
     name = spark_type(type, "the default")
     return f"CAST('{text}' AS {_SQL_NAMES.get(str(name), name)})"
 

@@ -6,7 +6,7 @@ import itertools
 import json
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -50,9 +50,7 @@ class EvolvePartitioning(Procedure):
     )
     result: ClassVar = {"version": "BIGINT", "spec": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         table = table_of(warehouse, arguments)
         table.evolve_partitioning(entries_of(arguments["partition_by"] or ""))
         fields = ", ".join(table.spec.spell(table._snapshot.head.schema))
@@ -67,9 +65,7 @@ class Advise(Procedure):
     parameters = (TABLE,)
     result: ClassVar = {"report": "STRING"}
 
-    def call(
-        self, warehouse: Warehouse, arguments: Mapping[str, Any]
-    ) -> Iterable[Mapping[str, Any]]:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         return lines(table_of(warehouse, arguments).advise())
 
 
@@ -95,7 +91,7 @@ class Optimize(Distributed):
         "notes": "STRING",
     }
 
-    def begin(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         with ThreadPoolExecutor(WRITERS) as pool:
             job, found = optimize.begin(
                 table_of(warehouse, arguments)._snapshot,
@@ -187,7 +183,7 @@ class Rewrite(Distributed):
         "notes": "STRING",
     }
 
-    def begin(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
+    def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         job, newest = rewrite.begin(
             table_of(warehouse, arguments)._snapshot,
             arguments["where"],

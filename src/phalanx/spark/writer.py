@@ -16,7 +16,7 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
-from phalanx.model.schema import default_of
+from phalanx.model.schema import absent
 from phalanx.spark import sinks
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
@@ -143,18 +143,12 @@ def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa
             columns = [
                 cast(batch.column(f.name), f.type, f.name)
                 if f.name in batch.schema.names
-                else _missing(f, batch.num_rows)
+                else absent(f, batch.num_rows)
                 for f in schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return incoming.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
-
-
-def _missing(field: pa.Field, rows: int) -> pa.Array:
-    """What rows hold that come without a column."""
-    default = default_of(field)
-    return pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
 
 
 @operation

@@ -19,7 +19,7 @@ from lance.schema import LanceSchema
 
 from phalanx.model.domains import domain_of
 from phalanx.model.predicates import Column, Predicate
-from phalanx.model.schema import TableSchema, default_of, field_id
+from phalanx.model.schema import TableSchema, absent, default_of, field_id
 from phalanx.model.spelling import arrow_literal, quote, type_name
 from phalanx.storage.fieldids import ids_of
 from phalanx.storage.filters import Lance
@@ -157,11 +157,8 @@ def _plain(field: pa.Field) -> pa.DataType:
 
 
 def constant(field: pa.Field, rows: int) -> pa.Array:
-    """What a column holds in rows that were written without it."""
-    value = default_of(field)
-    if value is None:
-        return pa.nulls(rows, _plain(field))
-    return pa.repeat(value, rows)
+    """What a column holds in rows that were written without it, in the types of a batch."""
+    return absent(field.with_type(_plain(field)), rows)
 
 
 class _Seen(Lance):

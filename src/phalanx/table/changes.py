@@ -14,7 +14,7 @@ from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.model.evolution import Path, find
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_sql
-from phalanx.model.specs import CustomField
+from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import incoming
 from phalanx.table.evolve import (
     AddColumn,
@@ -316,11 +316,15 @@ class TableTransaction:
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
 
-    def evolve_partitioning(self, partition_by: Sequence[str | CustomField]) -> None:
+    def evolve_partitioning(
+        self,
+        partition_by: Sequence[str | CustomField],
+        instead_of: PartitionSpec | None = None,
+    ) -> None:
         """Cut rows that come from now on by other fields; those that are there stay as they are."""
         self._current()
         if not self.repeated:
-            self._transaction.run(EvolvePartitioning(partition_by))
+            self._transaction.run(EvolvePartitioning(partition_by, instead_of))
 
     def add_column(
         self,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model import evolution
 from phalanx.model.evolution import Path
 from phalanx.model.schema import TableSchema
@@ -30,8 +30,15 @@ class EvolvePartitioning:
 
     name = "evolve partitioning"
     entries: Sequence[str | CustomField]
+    #: The spec that they were worked out from, if they were: another one makes them void.
+    instead_of: PartitionSpec | None = None
 
     def run(self, view: View) -> None:
+        if self.instead_of not in (None, view.head.spec):
+            raise ConflictError(
+                f"the partitioning of {view.base.location.uri} was changed by another transaction: "
+                "nothing was changed, try again"
+            )
         spec = next_spec(view.head, self.entries)
         if spec.fields != view.head.spec.fields:
             view.add_spec(spec)

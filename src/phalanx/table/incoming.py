@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model.schema import default_of
+from phalanx.model.schema import absent, default_of
 
 #: How many bytes, and rows, of input are worked on at a time.
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -247,10 +247,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         if field.name not in table.schema.names:
-            default = default_of(field)
-            rows = table.num_rows
-            filled = pa.nulls(rows, field.type) if default is None else pa.repeat(default, rows)
-            columns.append(pa.chunked_array([filled]))
+            columns.append(pa.chunked_array([absent(field, table.num_rows)]))
             continue
         column = table.column(field.name)
         if not field.nullable and column.null_count:

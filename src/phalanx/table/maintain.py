@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
+from phalanx.model.predicates import to_sql
 from phalanx.model.spelling import quote
 from phalanx.storage.files import (
     DETACHED,
@@ -45,6 +46,7 @@ from phalanx.storage.manifest import (
     SwapLost,
     transaction_row,
 )
+from phalanx.table.plan import Plan
 from phalanx.table.properties import DEFAULT_AGE, snapshot_age, snapshots_at_least
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
@@ -618,6 +620,26 @@ def size_text(size: int) -> str:
             break
         amount, unit = amount / 1000, larger
     return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def positive(given: int | None, default: int, name: str) -> int:
+    """A bound that somebody gave, or the usual one. Raises InvalidInput for what is none."""
+    if given is None:
+        return default
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise InvalidInput(f"{name} is a whole number from 1, not {given!r}")
+    return given
+
+
+def doubts(plan: Plan, indices: Any, done: str) -> Iterator[str]:
+    """A note on leaves that are `done` whole although not all of their rows match, perhaps."""
+    doubtful = int((~plan.certain[indices]).sum())
+    if doubtful:
+        yield (
+            f"partition values do not decide {to_sql(plan.predicate)}: "
+            f"{count_text(doubtful, 'leaf')} that may hold matching rows "
+            f"{'is' if doubtful == 1 else 'are'} {done} whole"
+        )
 
 
 def count_text(number: int, thing: str) -> str:

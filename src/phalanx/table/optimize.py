@@ -21,10 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from phalanx.errors import ConflictError, InvalidInput
+from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
-from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
@@ -34,7 +33,7 @@ from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE
-from phalanx.table.maintain import anchor, count_text, size_text
+from phalanx.table.maintain import anchor, count_text, doubts, positive, size_text
 from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -189,8 +188,8 @@ def begin(
 ) -> tuple[Optimizing, OptimizePlan]:
     """What is to be done first, and what must be known to go on."""
     target = Target(
-        _positive(target_rows, TARGET_ROWS, "target_rows"),
-        _positive(target_bytes, TARGET_BYTES, "target_bytes"),
+        positive(target_rows, TARGET_ROWS, "target_rows"),
+        positive(target_bytes, TARGET_BYTES, "target_bytes"),
     )
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.head.check_writable()
@@ -217,14 +216,6 @@ def _here(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
             job.finish(found.snapshot, list(pool.map(done, group)), pool, started)
         found = job.next(pool)
     job.end(pool)
-
-
-def _positive(given: int | None, default: int, name: str) -> int:
-    if given is None:
-        return default
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InvalidInput(f"{name} is a whole number from 1, not {given!r}")
-    return given
 
 
 # Planning
@@ -260,7 +251,10 @@ def plan(
         + int(leaves.fragment_counts[others].sum()),
         sum(part.bytes for contents, _ in found for part in contents.parts)
         + int(leaves.byte_counts[others].sum()),
-        (*_notes(predicate, chosen), *_index_notes([contents for contents, _ in found])),
+        (
+            *doubts(chosen, chosen.indices, "taken"),
+            *_index_notes([contents for contents, _ in found]),
+        ),
     )
 
 
@@ -347,16 +341,6 @@ class _Look:
             sum(part.bytes for part in touched),
             sum(part.rows for part in touched),
             sum(part.deleted for part in touched),
-        )
-
-
-def _notes(predicate: Predicate, chosen: Plan) -> Iterator[str]:
-    doubtful = int((~chosen.certain[chosen.indices]).sum())
-    if doubtful:
-        yield (
-            f"partition values do not decide {to_sql(predicate)}: "
-            f"{count_text(doubtful, 'leaf')} that may hold matching rows "
-            f"{'is' if doubtful == 1 else 'are'} taken whole"
         )
 
 

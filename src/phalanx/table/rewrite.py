@@ -23,14 +23,13 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput
-from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.storage import compaction
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaves import LeafRow
 from phalanx.storage.location import Location
-from phalanx.table.maintain import anchor, count_text, size_text
+from phalanx.table.maintain import anchor, count_text, doubts, positive, size_text
 from phalanx.table.operations import leaves_by_id
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -148,10 +147,10 @@ def begin(
 ) -> tuple[Rewriting, Snapshot]:
     """What must be known to go on, and the snapshot to begin with."""
     bounds = (
-        _positive(step_rows, STEP_ROWS, "step_rows"),
-        _positive(step_bytes, STEP_BYTES, "step_bytes"),
+        positive(step_rows, STEP_ROWS, "step_rows"),
+        positive(step_bytes, STEP_BYTES, "step_bytes"),
     )
-    limit = None if max_steps is None else _positive(max_steps, 1, "max_steps")
+    limit = None if max_steps is None else positive(max_steps, 1, "max_steps")
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.head.check_writable()
     if newest.head.transactions == "weak":
@@ -161,31 +160,12 @@ def begin(
         )
     chosen = _chosen(newest, where)
     report = RewriteReport(dry_run, leaves=len(chosen), left=len(chosen))
-    report.notes += _notes(newest, predicate_of(where, newest), chosen)
+    report.notes += doubts(Plan(newest, predicate_of(where, newest)), chosen, "moved")
     if dry_run:
         found = list(plan(newest, where, bounds))
         report.steps, report.rows = len(found), sum(step.rows for step in found)
         report.bytes = sum(step.bytes for step in found)
     return Rewriting(newest.location, where, bounds, limit, report), newest
-
-
-def _positive(given: int | None, default: int, name: str) -> int:
-    if given is None:
-        return default
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InvalidInput(f"{name} is a whole number from 1, not {given!r}")
-    return given
-
-
-def _notes(snapshot: Snapshot, predicate: Predicate, chosen: Array) -> Iterator[str]:
-    found = Plan(snapshot, predicate)
-    doubtful = int((~found.certain[chosen]).sum())
-    if doubtful:
-        yield (
-            f"partition values do not decide {to_sql(predicate)}: "
-            f"{count_text(doubtful, 'leaf')} that may hold matching rows "
-            f"{'is' if doubtful == 1 else 'are'} moved whole"
-        )
 
 
 # Planning

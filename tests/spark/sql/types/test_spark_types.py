@@ -89,6 +89,16 @@ def test_time(lake):
     assert lake.rows("SELECT id FROM {db}.t WHERE v > time'01:00:00'") == [(1,)]
 
 
+@pytest.mark.usefixtures("times_of_day")
+def test_time_as_a_default(lake):
+    lake.sql("CREATE TABLE {db}.t (id INT)")
+    lake.sql("INSERT INTO {db}.t VALUES (1)")
+    lake.sql("ALTER TABLE {db}.t ADD COLUMN v TIME(6) DEFAULT TIME '01:02:03.000004'")
+    lake.sql("INSERT INTO {db}.t (id) VALUES (2)")
+    query = "SELECT id, CAST(v AS STRING) FROM {db}.t"
+    assert lake.rows(query) == [(1, "01:02:03.000004"), (2, "01:02:03.000004")]
+
+
 def test_day_time_interval(lake):
     lake.sql("CREATE TABLE {db}.t (id INT, v INTERVAL DAY TO SECOND)")
     lake.sql("INSERT INTO {db}.t VALUES (1, INTERVAL '1 02:03:04.5' DAY TO SECOND), (2, NULL)")
