@@ -81,23 +81,41 @@ def blocks_of(markdown: str) -> Iterator[Block]:
         number = last + 1
 
 
-def run_python_blocks(path: Path) -> None:
+def run_blocks(path: Path) -> None:
     """Run in the child process: raises on the first block that fails."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     blocks = list(blocks_of(path.read_text(encoding="utf-8")))
     for block, after in pairwise([*blocks, None]):
-        if block is None or block.language not in PYTHON:
-            continue
-        # The blank lines make tracebacks point at the line of the Markdown file.
-        source = "\n" * (block.line - 1) + block.text
-        code = compile(source, str(path), "exec", dont_inherit=True)
-        if block.no_run:
+        if block is None or not is_run(block):
             continue
         with contextlib.redirect_stdout(io.StringIO()) as stdout:
-            exec(code, namespace)
+            if block.language in SHELL:
+                run_phalanx(block)
+            else:
+                # The blank lines make tracebacks point at the line of the Markdown file.
+                source = "\n" * (block.line - 1) + block.text
+                code = compile(source, str(path), "exec", dont_inherit=True)
+                if not block.no_run:
+                    exec(code, namespace)
         printed = stdout.getvalue()
         if printed and after is not None and after.language == "text" and after.adjacent:
             compare_output(after, printed)
+
+
+def is_run(block: Block) -> bool:
+    """Whether there is something to run in it: Python, or our own command."""
+    if block.language in SHELL:
+        return any(command[:1] == ["phalanx"] for command in commands_of(block.text))
+    return block.language in PYTHON
+
+
+def run_phalanx(block: Block) -> None:
+    from phalanx.cli import main
+
+    for command in commands_of(block.text):
+        if command[:1] == ["phalanx"]:
+            code = main(command[1:])
+            assert code == 0, f"line {block.line}: {shlex.join(command)} exits with {code}"
 
 
 def compare_output(expected: Block, printed: str) -> None:
@@ -147,7 +165,7 @@ def check_file(path: Path, folder: Path) -> list[Block]:
         problem for block in blocks if block.language in SHELL for problem in shell_problems(block)
     ]
     assert not problems, f"{path.name}: " + "; ".join(problems)
-    if any(block.language in PYTHON for block in blocks):
+    if any(is_run(block) for block in blocks):
         python_path = os.pathsep.join(filter(None, [f"{ROOT / 'src'}", os.getenv("PYTHONPATH")]))
         child = subprocess.run(
             [sys.executable, __file__, str(path)],
@@ -181,6 +199,11 @@ TRUE_DOCS = {
     "a block that shows a block": "````markdown\n```python\n1 / 0\n```\n````\n",
     "targets": "```bash\n$ make test ARGS='-k a' && make setup  # both\nman make\n```\n",
     "extras": "```sh\npython -m pip install 'phalanx[spark, delta]' 'moto[server]'\n```\n",
+    "our command": (
+        "```python\nimport phalanx, pyarrow\n"
+        "phalanx.create('t', pyarrow.schema([('a', pyarrow.int64())]), [])\n```\n"
+        "```bash\nphalanx advise t\n```\n```text\n.../t: 0 leaves...\n```\n"
+    ),
     "other languages": "```sql\nSELECT 1\n```\n```\n1 / 0\n```\n",
 }
 
@@ -198,6 +221,7 @@ FALSE_DOCS = {
     "more output": ("```python\nprint('a\\nb')\n```\n```text\na\n```\n", "the output differs"),
     "an unknown target": ("```bash\nmake setup no-such\n```\n", "no target 'no-such'"),
     "an unknown extra": ("```bash\npip install -e '.[spark,none]'\n```\n", "no extra 'none'"),
+    "our command fails": ("```bash\nphalanx check nowhere\n```\n", "line 2.*exits with 1"),
     "an open block": ("```python\na = 1\n", "never closed"),
 }
 
@@ -220,7 +244,7 @@ def test_false_docs_fail(name, tmp_path):
 
 if __name__ == "__main__":
     try:
-        run_python_blocks(Path(sys.argv[1]))
+        run_blocks(Path(sys.argv[1]))
     except BaseException:
         traceback.print_exc()
         sys.exit(1)

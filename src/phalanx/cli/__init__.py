@@ -1,0 +1,189 @@
+"""The `phalanx` command: upkeep of tables from a shell or a timer.
+
+Each command opens one table, calls the method of the same name and prints its report: as text, or
+as JSON for machines. It exits with 0 when all is well, with 1 when the table needs somebody (damage
+was found, a call was refused) and with 2 when the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import phalanx
+from phalanx.errors import PhalanxError
+from phalanx.table.properties import span_of
+
+Arguments = argparse.Namespace
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns what the process exits with."""
+    arguments = _parser().parse_args(argv)
+    try:
+        report = arguments.run(arguments)
+    except PhalanxError as error:
+        print(f"phalanx: {error}", file=sys.stderr)
+        return 1
+    print(_json(report) if arguments.json else report)
+    return 0 if arguments.run not in (_check, _repair) or report.ok else 1
+
+
+def _open(arguments: Arguments) -> phalanx.Table:
+    return phalanx.open(arguments.table, storage_options=dict(arguments.storage_option))
+
+
+def _advise(arguments: Arguments) -> object:
+    bounds = {} if arguments.leaf_bytes is None else {"leaf_bytes": arguments.leaf_bytes}
+    return _open(arguments).advise(**bounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Partitioning:
+    """How new rows are partitioned now."""
+
+    uri: str
+    version: int
+    partition_by: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fields = ", ".join(self.partition_by) or "nothing"
+        return f"{self.uri}: from version {self.version} on, partitioned by {fields}"
+
+
+def _evolve(arguments: Arguments) -> object:
+    table = _open(arguments).evolve_partitioning(arguments.fields)
+    return Partitioning(table.uri, table.version, tuple(arguments.fields))
+
+
+def _optimize(arguments: Arguments) -> object:
+    return _open(arguments).optimize(
+        arguments.where,
+        arguments.target_rows,
+        arguments.target_bytes,
+        arguments.dry_run,
+        sort_by=arguments.sort_by,
+        zorder_by=arguments.zorder_by,
+    )
+
+
+def _rewrite(arguments: Arguments) -> object:
+    return _open(arguments).rewrite(
+        arguments.where,
+        step_rows=arguments.step_rows,
+        step_bytes=arguments.step_bytes,
+        max_steps=arguments.max_steps,
+        dry_run=arguments.dry_run,
+    )
+
+
+def _expire(arguments: Arguments) -> object:
+    age = None if arguments.older_than is None else span_of(arguments.older_than)
+    return _open(arguments).expire_snapshots(age, arguments.dry_run)
+
+
+def _vacuum(arguments: Arguments) -> object:
+    age = None if arguments.older_than is None else span_of(arguments.older_than)
+    return _open(arguments).vacuum(age, arguments.dry_run, arguments.force)
+
+
+def _check(arguments: Arguments) -> object:
+    return phalanx.check(arguments.table, dict(arguments.storage_option))
+
+
+def _repair(arguments: Arguments) -> object:
+    return phalanx.repair(arguments.table, arguments.dry_run, dict(arguments.storage_option))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="phalanx",
+        description="Upkeep of partitioned Lance tables.",
+        epilog="'phalanx COMMAND --help' says what a command takes.",
+    )
+    parser.add_argument("--version", action="version", version=f"phalanx {phalanx.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(
+        name: str, run: Callable[[Arguments], object], text: str
+    ) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text)
+        made.set_defaults(run=run)
+        made.add_argument("table", metavar="TABLE", help="a path or URI, such as s3://bucket/table")
+        made.add_argument(
+            "--storage-option",
+            metavar="KEY=VALUE",
+            type=_pair,
+            action="append",
+            default=[],
+            help="an option of the object store; give secrets in its environment variables",
+        )
+        made.add_argument("--json", action="store_true", help="print the report as JSON")
+        return made
+
+    def dry_run(made: argparse.ArgumentParser) -> None:
+        made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+
+    def where(made: argparse.ArgumentParser) -> None:
+        made.add_argument(
+            "--where", metavar="FILTER", help="take partitions that may hold such rows"
+        )
+
+    def number(made: argparse.ArgumentParser, name: str, text: str) -> None:
+        made.add_argument(name, metavar="N", type=int, help=text)
+
+    made = command("advise", _advise, "Say which partitions are too small, too large or skewed.")
+    number(made, "--leaf-bytes", "how large a leaf should be (512 MiB)")
+
+    made = command("evolve", _evolve, "Partition new rows in another way.")
+    made.add_argument(
+        "fields", metavar="FIELD", nargs="*", help="such as country, 'days(ts)' or 'bucket(16, id)'"
+    )
+
+    made = command(
+        "optimize", _optimize, "Put the rows of each partition into fewer, larger files."
+    )
+    where(made)
+    number(made, "--target-rows", "rows of a file (1,048,576)")
+    number(made, "--target-bytes", "bytes of a file (128 MiB)")
+    made.add_argument("--sort-by", metavar="COLUMN", nargs="+", help="sort the rows of each leaf")
+    made.add_argument("--zorder-by", metavar="COLUMN", nargs="+", help="cluster them by several")
+    dry_run(made)
+
+    made = command("rewrite", _rewrite, "Move rows of earlier specs into the newest partitions.")
+    where(made)
+    number(made, "--step-rows", "rows of one transaction (67,108,864)")
+    number(made, "--step-bytes", "bytes of one transaction (4 GiB)")
+    number(made, "--max-steps", "stop after so many transactions")
+    dry_run(made)
+
+    made = command("expire-snapshots", _expire, "Give up old snapshots; no file goes yet.")
+    made.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
+    dry_run(made)
+
+    made = command("vacuum", _vacuum, "Remove old snapshots and the files that nothing needs.")
+    made.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
+    made.add_argument("--force", action="store_true", help="also files younger than 24 hours")
+    dry_run(made)
+
+    command("check", _check, "Look for every inconsistency.")
+    dry_run(command("repair", _repair, "Mend what check finds where it can be mended."))
+    return parser
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise argparse.ArgumentTypeError("write it as KEY=VALUE")  # the value may be a secret
+    return key, value
+
+
+def _json(report: Any) -> str:
+    shown = dataclasses.asdict(report)
+    if hasattr(report, "ok"):
+        shown["ok"] = report.ok
+    return json.dumps(shown, indent=2, default=str)

@@ -1,0 +1,128 @@
+"""The `phalanx` command, as a shell runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx.cli import main
+
+
+@pytest.fixture
+def table(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("country", pa.string())])
+    table = phalanx.create(tmp_path / "t", schema, ["country"])
+    for start in range(3):
+        table.append([{"id": start * 2 + k, "country": "AB"[k]} for k in range(2)])
+    return table
+
+
+@pytest.fixture
+def run(capsys):
+    def _run(*words):
+        code = main([str(word) for word in words])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return _run
+
+
+def test_as_a_process(table):
+    """The entry point is installed, and says what the method says."""
+    command = [sys.executable, "-c", "import sys, phalanx.cli; sys.exit(phalanx.cli.main())"]
+    found = subprocess.run([*command, "advise", table.uri], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.strip() == str(table.advise())
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    for name in ("advise", "evolve", "optimize", "rewrite", "vacuum", "check", "repair"):
+        assert name in shown
+
+
+def test_advise_in_json(table, run):
+    code, shown, _ = run("advise", table.uri, "--json", "--leaf-bytes", 10**6)
+    found = json.loads(shown)
+    assert code == 0
+    assert (found["leaves"], found["rows"], found["ok"]) == (2, 6, False)
+    assert "evolve_partitioning" in found["better"]["python"]
+
+
+def test_optimize(table, run):
+    code, shown, _ = run("optimize", table.uri, "--where", "country = 'A'", "--dry-run")
+    assert code == 0
+    assert "would" in shown
+    assert table.refresh().version == 4
+    code, shown, _ = run(
+        "optimize", table.uri, "--where", "country = 'A'", "--json", "--sort-by", "id"
+    )
+    found = json.loads(shown)
+    assert (found["leaves"], found["files_before"], found["files_after"]) == (1, 3, 1)
+    assert table.refresh().count() == 6
+
+
+def test_evolve_and_rewrite(table, run):
+    code, shown, _ = run("evolve", table.uri, "country", "bucket(2, id)", "--json")
+    assert code == 0
+    assert json.loads(shown)["partition_by"] == ["country", "bucket(2, id)"]
+    code, shown, _ = run("rewrite", table.uri, "--step-rows", 3, "--max-steps", 1, "--json")
+    assert json.loads(shown)["left"] == 1
+    code, shown, _ = run("rewrite", table.uri, "--json")
+    assert json.loads(shown)["left"] == 0
+    table.refresh()
+    assert all("id_bucket" in leaf.values for leaf in table.scan().plan().leaves)
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(6))
+
+
+def test_old_snapshots_and_files(table, run):
+    code, shown, _ = run("expire-snapshots", table.uri, "--older-than", "0 days", "--json")
+    assert code == 0
+    assert json.loads(shown)["oldest"] == 4
+    code, shown, _ = run("vacuum", table.uri, "--older-than", "0 seconds", "--force", "--json")
+    assert code == 0
+    assert json.loads(shown)["paths"]
+    assert table.refresh().count() == 6
+
+
+def test_check_and_repair(table, run):
+    assert run("check", table.uri)[0] == 0
+    found = next(Path(table.uri).rglob("data/*.lance"))
+    found.unlink()
+    code, shown, _ = run("check", table.uri)
+    assert code == 1
+    assert found.name in shown
+    code, shown, _ = run("repair", table.uri, "--dry-run", "--json")
+    assert code == 1
+    assert not json.loads(shown)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["advise", "{uri}/nothing"], "there is no table"),
+        (["optimize", "{uri}", "--where", "nope = 1"], "nope"),
+        (["vacuum", "{uri}", "--older-than", "soon"], "no span of time"),
+        (["evolve", "{uri}", "bucket(0, id)"], "bucket"),
+    ],
+)
+def test_refused_with_one_sentence(table, run, words, message):
+    code, shown, error = run(*(word.format(uri=table.uri) for word in words))
+    assert (code, shown) == (1, "")
+    assert message in error
+    assert error.startswith("phalanx: ")
+    assert "Traceback" not in error
+
+
+def test_a_secret_is_not_repeated(table, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", table.uri, "--storage-option", "hunter2"])
+    assert stopped.value.code == 2
+    assert "hunter2" not in capsys.readouterr().err
