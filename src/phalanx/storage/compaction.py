@@ -173,11 +173,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of fragments, with the table's types."""
     schema, whole = leaf.schema.arrow, _size(fragments) <= _SMALL_BYTES
-    found = leaf.scan(version, schema.names, None, whole=whole, fragments=list(ids))
-    if whole:
-        # Lance writes one batch in a third of the time of twenty.
-        found = iter(pa.Table.from_batches(found).combine_chunks().to_batches())
-    for batch in found:
+    for batch in leaf.scan(version, schema.names, None, whole=whole, fragments=list(ids)):
         if batch.num_rows:
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 

@@ -551,7 +551,9 @@ def scanned(
         scanner = handle.scanner(
             columns=reading.columns, filter=filter, with_row_id=counted, **options
         )
-        for batch in scanner.to_table().to_batches() if whole else scanner.to_batches():
+        # Of small files come small batches, and everybody after this is faster with one.
+        found = scanner.to_table().combine_chunks().to_batches() if whole else scanner.to_batches()
+        for batch in found:
             yield reading.batch(batch, row_ids)
 
 
