@@ -1,6 +1,18 @@
 import logging
+from pathlib import Path
 
 import pytest
+
+#: What takes longest comes first, so that at the end nobody waits for one long file.
+_ORDER = ("spark/deployments", "transaction", "test_docs.py", "spark", "table", "storage", "")
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        path = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next(number for number, start in enumerate(_ORDER) if path.startswith(start))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session", autouse=True)

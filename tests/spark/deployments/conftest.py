@@ -23,8 +23,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-    # They take longest, so they come first: nobody waits for one of them at the end.
-    items.sort(key=lambda item: here not in item.path.parents)
 
 
 @pytest.fixture(scope="session")
