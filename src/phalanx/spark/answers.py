@@ -144,7 +144,7 @@ class _Answer:
     def _leaves(self) -> Iterator[tuple[_Leaf, bool]]:
         """The leaves with rows, each with whether all of its rows match."""
         indices = self._plan.indices
-        rows = [self._snapshot.leaves.row(int(index)) for index in indices]
+        rows = self._snapshot.leaves.rows(indices)
         known: Mapping[str, Statistics] = {}
         if self._needs_statistics:
             known = read_statistics(self._snapshot, rows)

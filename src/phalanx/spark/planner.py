@@ -71,8 +71,8 @@ def partition_keys(request: Request) -> Reply:
     predicate = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
     fields = reported(snapshot.head.spec, snapshot.head.schema)
     keys = [
-        {"leaf": int(index), "key": _key(snapshot, snapshot.leaves.row(int(index)), fields)}
-        for index in Plan(snapshot, predicate).indices
+        {"leaf": row.index, "key": _key(snapshot, row, fields)}
+        for row in snapshot.leaves.rows(Plan(snapshot, predicate).indices)
     ]
     return {"types": types_of(fields), "keys": keys}
 
@@ -197,8 +197,8 @@ class Planner:
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         small = are_small(self._snapshot.leaves, indices).tolist()
         return [
-            self._leaf(int(index), is_small, None if groups is None else groups[int(index)])
-            for index, is_small in zip(indices, small, strict=True)
+            self._leaf(row, is_small, None if groups is None else groups[row.index])
+            for row, is_small in zip(self._snapshot.leaves.rows(indices), small, strict=True)
         ]
 
     def plan(self) -> Reply:
@@ -228,10 +228,10 @@ class Planner:
             f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
-    def _leaf(self, index: int, is_small: bool, group: Any = None) -> Chosen:
-        row, hidden = self._snapshot.leaves.row(index), self._tasks.hidden
+    def _leaf(self, row: LeafRow, is_small: bool, group: Any = None) -> Chosen:
+        hidden = self._tasks.hidden
         name = self._plan.name_of(row) if PARTITION in hidden else ""
-        piece = self._tasks.piece(row, name, where=self._plan.residual(index), group=group)
+        piece = self._tasks.piece(row, name, where=self._plan.residual(row.index), group=group)
         return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
     def _share(self) -> float:

@@ -229,29 +229,48 @@ class Leaves:
         return found
 
     def row(self, index: int) -> LeafRow:
-        spec = self.specs[int(self.spec_ids[index])]
-        cells = {name: self.table.column(name)[index].as_py() for name in _PLANNING}
-        keys = []
-        for field in spec.fields:
-            column = self.column(field.column_name)
-            code = int(column.codes[index])
-            keys.append(
-                None if code < 0 else domain_of(column.values.type).key(column.values[code])
+        """One leaf. For many of them, `rows` takes a tenth of the time."""
+        return self._rows(self.table.slice(index, 1), np.array([index]))[0]
+
+    def rows(self, indices: Sequence[int] | Array | None = None) -> list[LeafRow]:
+        """Some leaves, or all."""
+        if indices is None:
+            return self._rows(self.table, np.arange(len(self)))
+        at = np.asarray(indices, dtype=np.int64)
+        return self._rows(self.table.select(_PLANNING).take(pa.array(at)), at)
+
+    def _rows(self, part: pa.Table, at: Array) -> list[LeafRow]:
+        cells = {name: part.column(name).to_pylist() for name in _PLANNING}
+        for name in _NUMBERS[1:]:
+            cells[name] = [None if n is None or n < 0 else n for n in cells[name]]
+        specs = [self.specs[id] for id in self.spec_ids[at].tolist()]
+        names = {field.column_name for spec in set(specs) for field in spec.fields}
+        keys = {name: self._keys(name, at) for name in names}
+        return [
+            LeafRow(
+                index=index,
+                object_id=cells["object_id"][n],
+                location=cells["location"][n],
+                read_version=cells["read_version"][n],
+                spec_id=spec.id,
+                keys=tuple(keys[field.column_name][n] for field in spec.fields),
+                version_number=max(cells["version_number"][n] or 0, 0),
+                row_count=cells["row_count"][n],
+                byte_count=cells["byte_count"][n],
+                fragment_count=cells["fragment_count"][n],
             )
-        counts = {n: (None if cells[n] is None or cells[n] < 0 else cells[n]) for n in _NUMBERS[1:]}
-        return LeafRow(
-            index=index,
-            object_id=cells["object_id"],
-            location=cells["location"],
-            read_version=cells["read_version"],
-            spec_id=spec.id,
-            keys=tuple(keys),
-            version_number=max(cells["version_number"] or 0, 0),
-            **counts,
-        )
+            for n, (index, spec) in enumerate(zip(at.tolist(), specs, strict=True))
+        ]
+
+    def _keys(self, name: str, at: Array) -> list[Any]:
+        """The keys of some leaves in one partition column."""
+        column = self.column(name)
+        codes, domain = column.codes[at].tolist(), domain_of(column.values.type)
+        known = {code: domain.key(column.values[code]) for code in set(codes) if code >= 0}
+        return [known.get(code) for code in codes]
 
     def versions(self, indices: Array) -> Iterator[tuple[str, int | None]]:
-        """Folder and version of some leaves; as rows they would take ten times as long."""
+        """Folder and version of some leaves."""
         chosen = self.table.select(["location", "read_version"]).take(pa.array(indices))
         return zip(*(column.to_pylist() for column in chosen.columns), strict=True)
 

@@ -292,7 +292,7 @@ def _leaves(snapshot: Snapshot, which: str) -> list[LeafRow]:
     manifest, head = snapshot.manifest, snapshot.head
     rows = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}' AND {which}")
     leaves = Leaves.of_rows(rows, manifest, head)
-    return [leaves.row(index) for index in range(len(leaves))]
+    return leaves.rows()
 
 
 def _ids(snapshot: Snapshot) -> set[str]:

@@ -278,7 +278,7 @@ class _Adviser:
         )
 
     def _names(self, indices: Array) -> tuple[str, ...]:
-        return tuple(self._plan.name_of(self._leaves.row(int(i))) for i in indices[:_NAMED])
+        return tuple(self._plan.name_of(row) for row in self._leaves.rows(indices[:_NAMED]))
 
     def _call(self, procedure: str, *arguments: str) -> str:
         given = ", ".join([f"table => '{self._name}'", *arguments])
@@ -375,7 +375,7 @@ class _Adviser:
         """An unpartitioned table by its first column of times, as far as they reach."""
         leaves, schema = self._leaves, self._head.schema
         stats = read_statistics(
-            self._snapshot, [leaves.row(i) for i in range(*leaves.range_of(self._head.spec_id))]
+            self._snapshot, leaves.rows(range(*leaves.range_of(self._head.spec_id)))
         )
         for column in schema.columns.values():
             if len(column.path) > 1 or not pa.types.is_timestamp(column.type):

@@ -115,8 +115,8 @@ class Replace:
             raise ConflictError(
                 f"the table {view.base.location.uri} was replaced in between: try again"
             )
-        for index in range(len(current.leaves)):
-            view.remove(current.leaves.row(index))
+        for row in current.leaves.rows():
+            view.remove(row)
         changed = ("schema", "max_field_id", "properties")
         view.change_head(**{name: getattr(self.head, name) for name in changed})
         view.add_spec(spec)

@@ -77,8 +77,7 @@ def snapshots(snapshot: Snapshot) -> pa.Table:
 def files(snapshot: Snapshot) -> pa.Table:
     """One row for each data file of the leaves."""
     rows = []
-    for index in range(len(snapshot.leaves)):
-        row = snapshot.leaves.row(index)
+    for row in snapshot.leaves.rows():
         leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
         for fragment in leaf.open(row.read_version).get_fragments():
             for file in fragment.metadata.files:

@@ -88,8 +88,8 @@ class Overwrite:
                 if index is not None:
                     view.remove(current.leaves.row(index))
         else:
-            for index in range(len(current.leaves)):
-                view.remove(current.leaves.row(index))
+            for row in current.leaves.rows():
+                view.remove(row)
         reach("overwrite.removed")
         for leaf in self.written:
             view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
@@ -398,7 +398,8 @@ def leaves_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
     """Leaves by their ids."""
     wanted = set(ids)
     listed = snapshot.leaves.table.column("object_id").to_pylist()
-    return {id: snapshot.leaves.row(at) for at, id in enumerate(listed) if id in wanted}
+    places = [at for at, id in enumerate(listed) if id in wanted]
+    return {row.object_id: row for row in snapshot.leaves.rows(places)}
 
 
 @dataclass
@@ -412,12 +413,11 @@ class Rollback:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
         leaves = target.leaves.under(view.head.specs)
-        wanted = [leaves.row(index) for index in range(len(leaves))]
+        wanted = leaves.rows()
         stats = read_statistics(target, wanted)
         keep = {row.object_id for row in wanted}
         current = view.current()
-        for index in range(len(current.leaves)):
-            row = current.leaves.row(index)
+        for row in current.leaves.rows():
             if row.object_id not in keep:
                 view.remove(row)
         reach("rollback.removed")

@@ -241,7 +241,7 @@ def plan(
     loose = _loose(snapshot, indices)
     looked = _Look(snapshot, target, ordering, loose)
     opened = indices[looked.may_be_due(indices)]
-    found = list(pool.map(looked.look, [leaves.row(int(index)) for index in opened]))
+    found = list(pool.map(looked.look, leaves.rows(opened)))
     others = np.setdiff1d(indices, opened)
     return OptimizePlan(
         snapshot,

@@ -85,7 +85,7 @@ class Plan:
     @cached_property
     def leaves(self) -> Sequence[PlannedLeaf]:
         """The leaves to read, in the order of their values."""
-        return [self._leaf(int(index)) for index in self.indices]
+        return [self._leaf(row) for row in self.snapshot.leaves.rows(self.indices)]
 
     def residual(self, index: int) -> Predicate | None:
         """What is left to check in a leaf; None where every row matches."""
@@ -97,9 +97,8 @@ class Plan:
                 return None if found == EVERYTHING else found
         raise IndexError(index)
 
-    def _leaf(self, index: int) -> PlannedLeaf:
-        row = self.snapshot.leaves.row(index)
-        where = self.residual(index)
+    def _leaf(self, row: LeafRow) -> PlannedLeaf:
+        where = self.residual(row.index)
         return PlannedLeaf(
             values=values_of(self.snapshot, row),
             uri=self.snapshot.location.child(row.location),
@@ -126,7 +125,7 @@ class Plan:
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
-        for leaf in [self._leaf(int(i)) for i in self.indices[:_NAMED]]:
+        for leaf in map(self._leaf, self.snapshot.leaves.rows(self.indices[:_NAMED])):
             filter = "" if leaf.residual is None else f"  filter: {leaf.residual}"
             count = "?" if leaf.rows is None else f"{leaf.rows:,}"
             lines.append(f"    {self.name_of(leaf.row)}  {count} rows{filter}")

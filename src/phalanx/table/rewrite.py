@@ -194,8 +194,7 @@ def plan(snapshot: Snapshot, where: str | None, bounds: tuple[int, int]) -> Iter
 
 def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iterator[Source]:
     """Leaves that fit into a step as a whole, and the files of those that do not."""
-    for index in chosen.tolist():
-        row = snapshot.leaves.row(index)
+    for row in snapshot.leaves.rows(chosen):
         assert row.read_version is not None, row
         rows, size = row.row_count, row.byte_count
         if rows is not None and size is not None and rows <= bounds[0] and size <= bounds[1]:

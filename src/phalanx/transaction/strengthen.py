@@ -39,8 +39,7 @@ def strengthen(location: Location) -> Snapshot:
 def _rows(snapshot: Snapshot) -> Rows:
     head = snapshot.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, transactions="strong")
     rows = Rows(head.specs)
-    for index in range(len(snapshot.leaves)):
-        row = snapshot.leaves.row(index)
+    for row in snapshot.leaves.rows():
         place = place_of(snapshot.leaves.specs[row.spec_id], row)
         leaf = Leaf(snapshot.location, row.location, head.schema)
         version = leaf.newest()
