@@ -357,7 +357,7 @@ def replace(root, schema):
 
     base = phalanx.open(root)._snapshot
     with ThreadPoolExecutor(1) as pool:
-        birth.replace_table(base, birth.replaced(base.head, schema, ["part"], {}), [], pool)
+        birth.replace_table(base, birth.replaced(base.head, schema, ["part"], {}), [], pool, 0.0)
 
 
 def test_a_table_that_was_made_again(root, table, tmp_path):

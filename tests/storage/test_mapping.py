@@ -4,6 +4,7 @@ import datetime as dt
 from decimal import Decimal
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -255,13 +256,12 @@ class TestChanges:
             assert leaf.delete(version, bind(parse(where), schema.column))[1] == count, where
             assert leaf.open(version).count_rows() == 3
 
-    def test_delete_by_keys(self, seen):
+    def test_delete_by_row(self, seen):
         schema = changed(("change_type", "id", pa.int64()), ("add", "n", pa.int64(), 5))
         leaf, version = seen(schema)
-        keys = pa.table({"id": pa.array([1, 3, 2**40])})
-        assert leaf.delete_keys(version, keys)[1] == 2
-        keys = pa.table({"n": pa.array([5]), "id": pa.array([2])})
-        delta, count = leaf.delete_keys(version, keys)
+        (batch,) = leaf.scan(version, ["id"], None, whole=True, row_ids=True)
+        by_id = dict(zip(batch["id"].to_pylist(), batch["_rowid"].to_pylist(), strict=True))
+        delta, count = leaf.delete_rows(version, np.array([by_id[2]], np.uint64))
         assert count == 1
         assert ids(leaf, leaf.commit(version, delta), schema, "n = 5") == [1, 3]
 

@@ -49,7 +49,7 @@ def calls(monkeypatch):
         monkeypatch.setattr(owner, name, counting)
 
     count(leaf_module, "write_fragments")
-    for name in ("commit", "delete", "delete_keys", "scan"):
+    for name in ("commit", "delete", "delete_rows", "scan"):
         count(Leaf, name)
     return counts
 

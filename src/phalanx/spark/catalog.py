@@ -157,11 +157,16 @@ def stage_table(request: Request) -> Reply:
 
 
 def _own(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that belong to the table, and not to Spark's way of making it."""
+    """The properties that belong to the table, and not to Spark's way of making it.
+
+    What stands in OPTIONS comes twice, with a prefix and without; it may be a secret.
+    """
     return {
         key: value
         for key, value in properties.items()
-        if key not in DERIVED and not key.startswith("option.")
+        if key not in DERIVED
+        and not key.startswith("option.")
+        and f"option.{key}" not in properties
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, ROW_ID
 from phalanx.spark.tasks import command_of
 from phalanx.spark.writer import MESSAGE, fitting, together
+from phalanx.table.changes import TableTransaction
 from phalanx.table.operations import ChangeRows
 from phalanx.table.table import Table
 from phalanx.table.write import WRITERS, PartitionedWriter, WrittenLeaf
@@ -41,6 +43,8 @@ class ChangeJob:
     zone: str
     transaction_id: str
     isolation: str
+    #: A time before the first file was written.
+    started: float
 
     def scope(self, snapshot: Snapshot) -> Predicate:
         """A predicate that every row which Spark has looked at satisfies."""
@@ -68,6 +72,7 @@ def start_changes(request: Request) -> Reply:
         request["zone"],
         properties.get("transaction_id") or uuid.uuid4().hex,
         properties.get("isolation", "serializable"),
+        time.time(),
     )
     message = json.dumps({"type": "struct", "fields": [MESSAGE]})
     return {"command": command_of(ChangeTask(job), message), "job": vars(job)}
@@ -124,7 +129,7 @@ def commit_changes(request: Request) -> Reply:
     if not written and not deleted:
         return {}
     change = ChangeRows(job.command, snapshot, deleted, written, job.isolation)
-    table = Table(snapshot)
-    with table.transaction(transaction_id=job.transaction_id, isolation=job.isolation) as tx:
+    table, id = Table(snapshot), job.transaction_id
+    with TableTransaction(table, id, job.isolation, None, started=job.started) as tx:
         tx.change_rows(change, job.scope(snapshot))
     return {"version": table.version}

@@ -18,6 +18,8 @@ from phalanx.transaction.snapshot import Snapshot, Version
 
 _KEPT = 16
 
+Options = frozenset[tuple[str, str]]
+
 
 @dataclass(frozen=True)
 class Handle:
@@ -61,7 +63,7 @@ class Handle:
 
         Raises ConflictError where the table has been dropped and made again since.
         """
-        found = _recent.get((self.uri, self.version, self.transaction))
+        found = _recent.get((self.uri, self.version, self.transaction, _spelled(self.options)))
         if found is not None:
             return found
         newest = Snapshot.latest(self.location)
@@ -72,7 +74,12 @@ class Handle:
         return found
 
 
-_recent: OrderedDict[tuple[str, int, str], Snapshot] = OrderedDict()
+_recent: OrderedDict[tuple[str, int, str, Options], Snapshot] = OrderedDict()
+
+
+def _spelled(options: Mapping[str, str] | None) -> Options:
+    """Storage options as a part of a key: who reads with others must not read with these."""
+    return frozenset((options or {}).items())
 
 
 def remember(snapshot: Snapshot) -> None:
@@ -83,7 +90,8 @@ def remember(snapshot: Snapshot) -> None:
     """
     if isinstance(snapshot.manifest, NoManifest):
         return
-    key = (snapshot.location.uri, snapshot.sequence, snapshot.head.transaction_id)
+    location, head = snapshot.location, snapshot.head
+    key = (location.uri, head.sequence, head.transaction_id, _spelled(location.options))
     _recent[key] = snapshot
     _recent.move_to_end(key)
     while len(_recent) > _KEPT:

@@ -295,9 +295,24 @@ def _translatable(
 ) -> Iterable[Predicate]:
     for filter in filters:
         try:
-            yield predicate_of(filter, schema, zone)
+            yield predicate_of(_with_null(filter), schema, zone)
         except Untranslatable:
             yield EVERYTHING
+
+
+def _with_null(filter: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A filter of values that Spark has found meanwhile, where NULL is one of them.
+
+    For a join that would be no match. For UPDATE and MERGE it is the group of rows with NULL, and
+    they must be read. The two look the same, and to read more is never wrong.
+    """
+    items = filter["args"][1:] if filter.get("call") == "IN" else []
+    known = [item for item in items if item.get("value", "") is not None]
+    if len(known) == len(items):
+        return filter
+    column = filter["args"][0]
+    nulls = {"call": "IS_NULL", "args": [column]}
+    return {"call": "OR", "args": [{**filter, "args": [column, *known]}, nulls]} if known else nulls
 
 
 def _width(type: pa.DataType) -> int:

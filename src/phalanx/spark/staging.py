@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +27,9 @@ class Stage:
     uri: str
     #: The head that the table will have, as its row says it.
     head: Mapping[str, str]
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, str] | None
+    #: A time before the first file was written.
+    started: float
     #: The version that is replaced; None for a new table.
     replaces: int | None = None
 
@@ -48,9 +51,11 @@ class Stage:
                     "table that replaces it has them too: drop it first"
                 )
             head = birth.replaced(base.head, schema, partition_by, properties)
-            return Stage(location.uri, head.to_metadata(), location.options, base.sequence)
+            return Stage(
+                location.uri, head.to_metadata(), location.options, time.time(), base.sequence
+            )
         head = birth.first_head(schema, partition_by, transactions or "strong", properties)
-        return Stage(location.uri, head.to_metadata(), location.options)
+        return Stage(location.uri, head.to_metadata(), location.options, time.time())
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Stage:
@@ -74,6 +79,6 @@ class Stage:
         staged = self.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
             if self.replaces is None:
-                return birth.create(staged.location, staged.head, written, pool)
+                return birth.create(staged.location, staged.head, written, pool, self.started)
             base = Snapshot.at(self.location, self.replaces)
-            return birth.replace_table(base, staged.head, written, pool)
+            return birth.replace_table(base, staged.head, written, pool, self.started)

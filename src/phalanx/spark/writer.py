@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ from phalanx.spark.tasks import command_of
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import incoming
-from phalanx.table.changes import all_match
+from phalanx.table.changes import TableTransaction, all_match
 from phalanx.table.table import Table
 from phalanx.table.write import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.epochs import Epoch
@@ -53,6 +54,8 @@ class Job:
     transaction_id: str
     isolation: str
     file_bytes: int
+    #: A time before the first file was written.
+    started: float
     #: The stream that writes, by the id that its checkpoint has; its commits name their epochs.
     query: str | None = None
 
@@ -89,6 +92,7 @@ def start_write(request: Request) -> Reply:
         properties.get("transaction_id") or uuid.uuid4().hex,
         properties.get("isolation", "serializable"),
         _file_bytes(properties),
+        time.time(),
         query,
     )
     task = WriteTask(job)
@@ -162,12 +166,12 @@ def commit_write(request: Request) -> Reply:
     snapshot = handle.snapshot()
     written = together(_sent(request["messages"]))
     table = Table(snapshot)
-    name: dict[str, Any] = {"transaction_id": job.transaction_id}
+    id, epoch = job.transaction_id, None
     if job.query is not None:
         if not written and job.mode == "append":
             return {"rows": 0, "leaves": 0, "version": table.version}
-        name = {"epoch": Epoch(job.query, request["epoch"])}
-    with table.transaction(**name, isolation=job.isolation) as tx:
+        epoch = Epoch(job.query, request["epoch"])
+    with TableTransaction(table, id, job.isolation, None, epoch, job.started) as tx:
         tx.add(written, job.mode, job.predicate(snapshot))
     return {
         "rows": sum(leaf.rows for leaf in written),
@@ -217,8 +221,8 @@ def delete(request: Request) -> Reply:
     """Delete the rows that match filters."""
     snapshot = Handle.from_json(request["table"]).snapshot()
     where = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
-    table = Table(Snapshot.latest(snapshot.location))
     isolation = snapshot.head.properties.get("isolation", "serializable")
-    with table.transaction(isolation=isolation) as tx:
+    # From the snapshot that the filters are of: the transaction sees what has changed since.
+    with Table(snapshot).transaction(isolation=isolation) as tx:
         tx.delete_where(where)
     return {}

@@ -24,7 +24,7 @@ from phalanx.model.predicates import Predicate, to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.storage.fieldids import lance_schema
 from phalanx.storage.location import Location, leaf_session
-from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
+from phalanx.storage.mapping import LeafMapping, mapping_of
 
 log = logging.getLogger("phalanx")
 
@@ -346,53 +346,14 @@ class Leaf:
         """
         handle = self.open(version)
         filter = self._mapping(handle).filter(where)
-        updated: dict[int, FragmentMetadata] = {}
-        removed = set()
-        count = 0
-        for fragment in handle.get_fragments():
-            before = fragment.num_deletions
-            after = fragment.delete(filter)
-            if after is None:
-                removed.add(fragment.fragment_id)
-                count += fragment.physical_rows - before
-            elif after.num_deletions > before:
-                updated[fragment.fragment_id] = after
-                count += after.num_deletions - before
-        return LeafDelta(updated=updated, removed=frozenset(removed)), count
+        return _marked((f, f.delete(filter)) for f in handle.get_fragments())
 
     def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
-        """Mark rows of a version as deleted by their ids, an array of numbers."""
-        handle = self.open(version)
-        updated: dict[int, FragmentMetadata] = {}
-        removed = set()
-        count = 0
-        fragments = ids >> _FRAGMENT_BITS
-        for number in sorted(set(fragments.tolist())):
-            fragment = handle.get_fragment(number)
-            chosen = ", ".join(map(str, ids[fragments == number].tolist()))
-            before = fragment.num_deletions
-            after = fragment.delete(f"_rowid IN ({chosen})")
-            if after is None:
-                removed.add(number)
-                count += fragment.physical_rows - before
-            elif after.num_deletions > before:
-                updated[number] = after
-                count += after.num_deletions - before
-        return LeafDelta(updated=updated, removed=frozenset(removed)), count
-
-    def delete_keys(self, version: int | None, keys: pa.Table) -> tuple[LeafDelta, int]:
-        """Mark the rows of a version that have one of these keys as deleted."""
-        handle, names = self.open(version), keys.schema.names
-        if not self._mapping(handle).reading(names).is_same:
-            mine = pa.Table.from_batches(self.scan(version, names, None, row_ids=True))
-            found = mine.join(keys, names, join_type="inner").column(ROW_ID)
-            return self.delete_rows(handle.version, found.to_numpy())
-        merge = handle.merge_insert(names).when_matched_delete()
-        transaction, counts = merge.execute_uncommitted(keys)
-        made = transaction.operation
-        updated = {fragment.id: fragment for fragment in made.updated_fragments}
-        delta = LeafDelta(updated=updated, removed=frozenset(made.removed_fragment_ids))
-        return delta, int(counts["num_deleted_rows"])
+        """The same for rows by their ids, an array of numbers."""
+        handle, fragments = self.open(version), ids >> _FRAGMENT_BITS
+        chosen = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
+        found = ((handle.get_fragment(n), rows & (2**_FRAGMENT_BITS - 1)) for n, rows in chosen)
+        return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in found)
 
     def anchor(self, version: int | None) -> bool:
         """Publish a detached version on the leaf's main branch, if it is not there already.
@@ -570,6 +531,22 @@ def evaluating(
             raise
         reason = text.split(": ", 1)[-1]
         raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
+
+
+def _marked(fragments: Iterable[tuple[Any, Fragment | None]]) -> tuple[LeafDelta, int]:
+    """What has become of fragments of which rows were marked as deleted, and of how many."""
+    updated: dict[int, FragmentMetadata] = {}
+    removed = set()
+    count = 0
+    for fragment, after in fragments:
+        before = fragment.num_deletions
+        if after is None:
+            removed.add(fragment.fragment_id)
+            count += fragment.physical_rows - before
+        elif after.num_deletions > before:
+            updated[fragment.fragment_id] = after
+            count += after.num_deletions - before
+    return LeafDelta(updated=updated, removed=frozenset(removed)), count
 
 
 def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:

@@ -366,10 +366,10 @@ class ManifestVersion:
     ) -> ManifestVersion:
         """The newest version of the manifest, with a column for every field of some specs.
 
-        Other clients are told of specs that are new. A column without any value that has another
-        type is what somebody left behind who did not live to use it.
+        Other clients are told of specs that are new. A column that no spec in `known` has, is
+        what somebody left behind who did not live to use it.
         """
-        ids = {spec.id for spec in known}
+        ids, in_use = {spec.id for spec in known}, partition_columns(known)
         fields = partition_columns(specs).values()
         wanted = {f.column_name: pa.field(f.column_name, f.result_type) for f in fields}
         dataset = ManifestVersion(self.location).dataset
@@ -378,7 +378,7 @@ class ManifestVersion:
         for name in wanted.keys() & have.keys():
             if have[name] == wanted[name].type:
                 continue
-            if dataset.count_rows(f"`{name}` IS NOT NULL"):
+            if name in in_use:
                 dataset.alter_columns({"path": name, "data_type": wanted[name].type})
             else:
                 dataset.drop_columns([name])

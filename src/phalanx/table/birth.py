@@ -12,14 +12,14 @@ import pyarrow as pa
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
-from phalanx.storage import manifest
+from phalanx.storage import durable, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
 from phalanx.table.operations import Append
 from phalanx.table.properties import check_properties
 from phalanx.table.write import WrittenLeaf
-from phalanx.transaction.commit import Transaction, first_rows
+from phalanx.transaction.commit import Transaction, durable_by_default, first_rows
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
 
@@ -44,12 +44,17 @@ def first_head(
 
 
 def create(
-    location: Location, head: Head, written: Sequence[WrittenLeaf], pool: Executor
+    location: Location,
+    head: Head,
+    written: Sequence[WrittenLeaf],
+    pool: Executor,
+    started: float,
 ) -> Snapshot:
-    """Make a table with its first rows: both are there, or neither.
+    """Make a table with its first rows, written since `started`: both are there, or neither.
 
     Raises TableExists where there is one already; the rows are leftovers then.
     """
+    durably = durable_by_default()
     rows = first_rows(head)
     if written and head.transactions == "strong":
         view = View(Snapshot.unborn(location, head), Commits(), pool)
@@ -66,10 +71,14 @@ def create(
                 "rows_gone": "0",
             },
         )
+        if durably and location.is_local:
+            durable.sync([leaf.uri for leaf, _ in view.changed_leaves()], started)
     manifest.create(location, head, rows)
+    if durably and location.is_local:
+        durable.sync([location.manifest], started)
     made = Snapshot.latest(location)
     if written and head.transactions == "weak":
-        transaction = Transaction(made, pool)
+        transaction = Transaction(made, pool, durably=durably, started=started)
         transaction.run(Append(head, written))
         return transaction.commit()
     return made
@@ -125,9 +134,11 @@ class Replace:
 
 
 def replace_table(
-    base: Snapshot, head: Head, written: Sequence[WrittenLeaf], pool: Executor
+    base: Snapshot, head: Head, written: Sequence[WrittenLeaf], pool: Executor, started: float
 ) -> Snapshot:
     """Replace a table in one snapshot. Raises ConflictError where it has changed its shape."""
-    transaction = Transaction(base, pool)
+    if base.head.table_id != head.table_id:
+        raise ConflictError(f"the table {base.location.uri} was dropped and made again: try again")
+    transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
     transaction.run(Replace(head, written))
     return transaction.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -82,14 +83,22 @@ class TableTransaction:
         isolation: str,
         durable: bool | None,
         epoch: Epoch | None = None,
+        started: float | None = None,
     ) -> None:
+        """`started` is when the first file for it was written, if that was before now."""
         self._table = table
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
                 durable = durable_by_default()
             self._transaction = Transaction(
-                table._snapshot, self._pool, transaction_id, isolation, durable, epoch
+                table._snapshot,
+                self._pool,
+                transaction_id,
+                isolation,
+                durable,
+                epoch,
+                started=time.time() if started is None else started,
             )
             self.repeated = self._transaction.named and self._transaction.landed()
         except BaseException:

@@ -350,6 +350,8 @@ class _Expired:
     retention: Retention
     snapshots: tuple[int, ...]
     row_count: int
+    #: Whether that has become a version of the table.
+    told: bool = False
 
     @property
     def oldest(self) -> int:
@@ -380,6 +382,7 @@ def _expire(location: Location, policy: _Policy, operation: str, dry_run: bool) 
                 return found
             try:
                 retention.newest = _swap(newest, retention.oldest, ids, operation, len(gone))
+                found.told = True
                 return found
             except SwapLost:
                 pass
@@ -400,6 +403,21 @@ def _swap(
     rows.add_transaction(head, described)
     version = newest.manifest.swap(rows.to_table(), removed)
     return ManifestVersion(newest.location, version)
+
+
+def _announce(location: Location) -> None:
+    """Make a version of the table that changes nothing, before files go.
+
+    A writer that has taken long may just have seen that its files are there. It loses the swap to
+    this, and looks again.
+    """
+    for attempt in range(_TRIES):
+        with lock.held(location), contextlib.suppress(SwapLost):
+            newest = Snapshot.latest(location)
+            _swap(newest, newest.head.oldest, (), "vacuum", 0)
+            return
+        lock.back_off(attempt)
+    raise ConflictError(f"no file of {location.uri} was removed: others kept writing")
 
 
 def _version_rows(manifest: ManifestVersion) -> set[tuple[str, int]]:
@@ -458,7 +476,7 @@ class _Sweep:
     ) -> None:
         self._location, self._cutoff = location, cutoff
         self._dry_run, self._pool = dry_run, pool
-        self._retention = expired.retention
+        self._retention, self._told = expired.retention, expired.told
         self._kept = self._retention.leaf_versions(self._retention.first_kept)
         self.paths: list[str] = []
         self.bytes = 0
@@ -499,6 +517,7 @@ class _Sweep:
         """Remove files of a leaf, unless a commit of this moment has come to need them."""
         folder, files = found.folder, found.files
         if not self._dry_run:
+            self._announce()
             with lock.held(self._location):
                 late = self._versions_now(folder.name) - known
                 if late:
@@ -506,6 +525,11 @@ class _Sweep:
                     files = [file for file in files if not live.holds(file.path)]
                 self._delete(folder, files)
         self._count(folder, files)
+
+    def _announce(self) -> None:
+        if not self._told:
+            _announce(self._location)
+            self._told = True
 
     def _versions_now(self, folder: str) -> set[int | None]:
         """The versions of a leaf in the newest snapshot."""
@@ -525,6 +549,7 @@ class _Sweep:
             if not self._is_abandoned(folder):
                 continue
             if not self._dry_run:
+                self._announce()
                 with lock.held(self._location):
                     folder.forget()
                     if self._versions_now(name) or not self._is_abandoned(folder):

@@ -32,12 +32,12 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaves import LeafRow
-from phalanx.storage.manifest import TAG, tag_row
+from phalanx.storage.mapping import ROW_ID
 from phalanx.table import incoming
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.properties import check_properties
 from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
-from phalanx.transaction.conflicts import same_rows, still_holds
+from phalanx.transaction.conflicts import same_rows, still_holds, took_rows_out
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.view import View, read_statistics
@@ -125,15 +125,30 @@ class _WhereMatches:
     def _in_scope(self, view: View, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
         """Under snapshot isolation, leaves that have come since the first run are not looked at.
 
-        Unless rows have moved meanwhile: then those of the first run may be anywhere.
+        Unless rows of the first run may be there now, because somebody has changed or moved them:
+        then the change is worked out anew, on all that is there.
         """
-        if view.rows_moved:
+        if view.rows_moved and self.isolation == "snapshot" and self._is_overtaken(view):
             self.isolation = "serializable"
         if self.isolation == "serializable":
             return list(leaves)
         if self._seen is None:
             self._seen = {leaf.row.object_id for leaf in leaves}
         return [leaf for leaf in leaves if leaf.row.object_id in self._seen]
+
+    def _is_overtaken(self, view: View) -> bool:
+        """Whether somebody has taken rows out of a leaf that this change takes rows out of."""
+        snapshot, kept = view.current(), {id: k for id, k in self._kept.items() if k.count}
+        now = leaves_by_id(snapshot, kept)
+        return any(
+            id not in now
+            or took_rows_out(
+                Leaf(snapshot.location, now[id].location, snapshot.head.schema),
+                one.version,
+                now[id].read_version,
+            )
+            for id, one in kept.items()
+        )
 
 
 @dataclass
@@ -307,19 +322,18 @@ class Merge:
         kept = self._kept.get(leaf.row.object_id)
         if kept is not None and _holds(at, kept, version, "serializable"):
             return kept
-        schema = keys.select(list(self.on)).schema
         # A leaf may say NOT NULL of a column that may be NULL by now.
+        schema = keys.select(list(self.on)).schema.append(pa.field(ROW_ID, pa.uint64()))
         batches = [
             pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-            for batch in at.scan(version, list(self.on), leaf.where)
+            for batch in at.scan(version, list(self.on), leaf.where, row_ids=True)
         ]
         mine = pa.Table.from_batches(batches, schema=schema)
         pairs = mine.join(keys, list(self.on), join_type="inner")
         numbers = pairs.column(keys.schema.names[-1]).to_pylist()
         delta, count = LeafDelta(), len(numbers)
         if numbers and self.when_matched != "ignore" and count != leaf.row.row_count:
-            chosen = keys.take(pa.array(sorted(set(numbers)))).select(list(self.on))
-            delta, deleted = at.delete_keys(version, chosen)
+            delta, deleted = at.delete_rows(version, pairs.column(ROW_ID).to_numpy())
             assert deleted == count, (deleted, count)
             reach("merge.marked")
         kept = _Matched(version, delta, count, numbers=frozenset(numbers))
@@ -443,7 +457,7 @@ class Tag:
         if self.version is None:
             self.version = view.base.sequence
         target = view.base.find(self.version)
-        existing = view.base.tags().get(self.tag)
+        existing = view.tags().get(self.tag)
         if existing is not None and int(existing["version"]) != target.sequence:
             raise InvalidInput(
                 f"the tag {self.tag!r} is already at version {existing['version']}: drop it first"
@@ -453,7 +467,7 @@ class Tag:
             "version": str(target.sequence),
             "manifest_version": str(target.manifest.version),
         }
-        view.other_rows.append((tag_row(self.tag), TAG, described, target.sequence))
+        view.add_tag(described)
 
 
 @dataclass
@@ -464,9 +478,9 @@ class DropTag:
     tag: str
 
     def run(self, view: View) -> None:
-        if self.tag not in view.base.tags():
+        if self.tag not in view.tags():
             raise TableNotFound(f"the table {view.base.location.uri} has no tag {self.tag!r}")
-        view.other_removed.append(tag_row(self.tag))
+        view.drop_tag(self.tag)
 
 
 @dataclass
@@ -478,7 +492,7 @@ class SetProperties:
 
     def run(self, view: View) -> None:
         check_properties(self.values)
-        merged = {**view.base.head.properties, **self.values}
+        merged = {**view.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
         view.change_head(properties=kept)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
-from phalanx.storage import manifest
 from phalanx.storage.location import Location
 from phalanx.table import birth, health, inspect, maintain, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
@@ -24,7 +25,6 @@ from phalanx.table.optimize import OptimizeReport
 from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.write import BUFFER_BYTES
-from phalanx.transaction.commit import first_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
@@ -53,8 +53,8 @@ def create(
     """
     location = Location(uri, storage_options)
     head = birth.first_head(schema, partition_by, transactions, properties)
-    manifest.create(location, head, first_rows(head))
-    return Table(Snapshot.latest(location))
+    with ThreadPoolExecutor(1) as pool:
+        return Table(birth.create(location, head, (), pool, time.time()))
 
 
 def open(

@@ -89,9 +89,10 @@ class Transaction:
         isolation: str = "serializable",
         durably: bool = False,
         epoch: Epoch | None = None,
-        started: float | None = None,
+        *,
+        started: float,
     ) -> None:
-        """`started` is when the first file of it was written, if that was before now.
+        """`started` is a time before the first file of it was written.
 
         Raises InvalidInput for an unusable id, UnsupportedTable where we must not write.
         """
@@ -108,7 +109,7 @@ class Transaction:
         self.named = transaction_id is not None
         self.isolation = check_isolation(isolation)
         self.durable = durably and base.location.is_local
-        self._started = time.time() if started is None else started
+        self._started = started
         self.operations: list[Operation] = []
         #: What the author has read: functions that tell which leaves a read depends on.
         self.reads: list[Callable[[Snapshot], Footprint]] = []
@@ -377,10 +378,10 @@ class Transaction:
         self._check_told(newest)
 
     def _moved_since(self, newest: Snapshot) -> bool:
-        """Whether somebody has moved rows from leaves of one spec to those of another."""
+        """Whether somebody may have moved rows from one leaf to another."""
         since = f"object_type = '{TRANSACTION}' AND sequence > {self.base.sequence}"
         found = newest.manifest.read(["metadata"], since).column("metadata").to_pylist()
-        return any(json.loads(text).get("operation") == MOVES_ROWS for text in found)
+        return any(_moves_rows(json.loads(text)) for text in found)
 
     def _check_told(self, newest: Snapshot) -> None:
         """What the author has been told must come out again, where it may have led to more.
@@ -434,6 +435,12 @@ class Transaction:
             "rows_removed": str(counts.removed),
             "leaves": str(len(counts.leaves)),
         }
+
+
+def _moves_rows(described: Mapping[str, str]) -> bool:
+    """Whether a transaction has taken rows out and put rows in: they may be the same ones."""
+    counts = (described.get("rows_removed", "0"), described.get("rows_added", "0"))
+    return described.get("operation") == MOVES_ROWS or all(int(count) for count in counts)
 
 
 def _tidy(done: Snapshot) -> None:

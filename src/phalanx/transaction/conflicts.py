@@ -60,6 +60,17 @@ def same_rows(leaf: Leaf, base: int | None, head: int | None) -> bool:
     )
 
 
+def took_rows_out(leaf: Leaf, base: int | None, head: int | None) -> bool:
+    """Whether somebody has taken rows out of a leaf from `base` to `head`, or may have."""
+    if base == head:
+        return False
+    operations = None if base is None or head is None else leaf.changes(base, head)
+    harmless = ("Append", "Rewrite", "CreateIndex")
+    return operations is None or any(
+        type(operation).__name__ not in harmless for operation in operations
+    )
+
+
 def _effect(operation: Any) -> tuple[frozenset[int] | None, bool]:
     """The fragments an operation touched (None for all), and whether it added rows."""
     match type(operation).__name__:

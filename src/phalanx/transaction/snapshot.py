@@ -84,14 +84,25 @@ class Snapshot:
         return newest.find(version)
 
     def find(self, version: Version) -> Snapshot:
-        """The snapshot with a version or tag, or the last one at a time, up to this one."""
-        if isinstance(version, str):
-            return self._tagged(version)
+        """The snapshot with a version or tag, or the last one at a time, up to this one.
+
+        Raises InvalidInput for one from before the table was strong: it says which leaves there
+        were, and not which rows.
+        """
         if isinstance(version, dt.datetime):
             version = self.sequence_at(version)
-        if not isinstance(version, int) or isinstance(version, bool):
+        if isinstance(version, str):
+            found = self._tagged(version)
+        elif isinstance(version, int) and not isinstance(version, bool):
+            found = self.go_to(version)
+        else:
             raise InvalidInput(f"a version is a whole number, a tag or a datetime, not {version!r}")
-        return self.go_to(version)
+        if found.head.transactions == "weak":
+            raise InvalidInput(
+                f"version {found.sequence} of the table {self.location.uri} is from when it was "
+                "weak: which rows it had then is not known"
+            )
+        return found
 
     def with_leaves(self, leaves: Leaves, head: Head | None = None) -> Snapshot:
         """The same moment with other leaves: what a transaction sees before it commits."""
@@ -167,7 +178,10 @@ class Snapshot:
         return found
 
     def go_to(self, sequence: int) -> Snapshot:
-        """The snapshot with a version, by binary search: both numbers only ever rise."""
+        """The snapshot with a version, by binary search: both numbers only ever rise.
+
+        Of several versions of the manifest that have it, the last: vacuum takes that last, too.
+        """
         if sequence == self.sequence:
             return self
         missing = TableNotFound(
@@ -190,15 +204,19 @@ class Snapshot:
                 # A version that another client has damaged: the one before it decides.
                 known -= 1
                 found = self._sequence_in(versions[known])
-            if found is not None and found >= sequence:
+            if found is not None and found > sequence:
                 high = known
             else:
                 low = middle + 1
-        if low < len(versions):
-            candidate = Snapshot(ManifestVersion(self.location, versions[low]))
+        # A version that has lost its head says nothing: the one before it counts.
+        for version in reversed(versions[:low]):
+            if self._sequence_in(version) is None:
+                continue
+            candidate = Snapshot(ManifestVersion(self.location, version))
             candidate._travelled = True
             if candidate.sequence == sequence:
                 return candidate
+            break
         raise removed
 
     def can_open(self, sequence: int) -> bool:

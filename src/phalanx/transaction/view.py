@@ -23,10 +23,13 @@ from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
 from phalanx.storage.leaves import LeafRow, Leaves
-from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.storage.manifest import NAMESPACE, TABLE, TAG, VERSION, Rows, tag_row
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
 from phalanx.transaction.snapshot import Snapshot
+
+#: Up to how many versions of a leaf are taken out of the manifest without a look at it.
+_SHORT_TIMELINE = 64
 
 
 @dataclass
@@ -118,8 +121,9 @@ class View:
         self.steps = 0
         #: What else the next snapshot changes: fields of the head, rows that are no leaves.
         self.head_changes: dict[str, Any] = {}
-        self.other_rows: list[tuple[str, str, dict[str, str], int | None]] = []
-        self.other_removed: list[str] = []
+        self.other_rows: list[tuple[str, str, dict[str, str]]] = []
+        #: Tags by name; None for those that go.
+        self._tagged: dict[str, dict[str, str] | None] = {}
 
     @property
     def is_weak(self) -> bool:
@@ -186,10 +190,22 @@ class View:
         for spec in specs:
             if spec not in known:
                 described = {"partition_spec": spec.dumps()}
-                self.other_rows.append((spec.namespace, NAMESPACE, described, None))
+                self.other_rows.append((spec.namespace, NAMESPACE, described))
         by_id = {spec.id: spec for spec in specs}
         for work in self._works.values():
             work.place = work.place.under(by_id[work.place.spec.id])
+
+    def tags(self) -> dict[str, dict[str, str]]:
+        """The tags that the table has with the transaction's changes, by name."""
+        found = {**self.base.tags(), **self._tagged}
+        return {name: tag for name, tag in found.items() if tag is not None}
+
+    def add_tag(self, tag: dict[str, str]) -> None:
+        """Give a version a name: `tag` has a `name`, a `version` and a `manifest_version`."""
+        self._tagged[tag["name"]] = tag
+
+    def drop_tag(self, name: str) -> None:
+        self._tagged[name] = None
 
     def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
         """Where the leaf with these values is or will be, as of the base snapshot."""
@@ -409,17 +425,29 @@ class View:
         removed = [place.leaf_id for place in gone]
         for place in gone:
             assert place.row is not None
-            numbers = range(1, place.row.version_number + 1)
-            removed += [f"{place.leaf_id}${number}" for number in numbers]
+            removed += self._timeline(place.leaf_id, place.row.version_number)
         living = {id for id, work in self._works.items() if not work.gone}
         emptied = emptied_namespaces(self.leaves, gone)
         for id in living:
             parts = id.split("$")
             for depth in range(2, len(parts)):
                 emptied.discard("$".join(parts[:depth]))
-        for id, kind, metadata, number in self.other_rows:
-            rows.add(id, kind, metadata, sequence=number)
-        return removed + sorted(emptied) + self.other_removed
+        for id, kind, metadata in self.other_rows:
+            rows.add(id, kind, metadata)
+        for name, tag in self._tagged.items():
+            if tag is not None:
+                rows.add(tag_row(name), TAG, tag, sequence=int(tag["version"]))
+            elif name in self.base.tags():
+                removed.append(tag_row(name))
+        return removed + sorted(emptied)
+
+    def _timeline(self, leaf_id: str, length: int) -> list[str]:
+        """The rows of a leaf's timeline. Of a long one most have expired: those are not named."""
+        if length <= _SHORT_TIMELINE:
+            return [f"{leaf_id}${number}" for number in range(1, length + 1)]
+        own = f"object_type = '{VERSION}' AND starts_with(object_id, {quote(leaf_id + '$')})"
+        found: list[str] = self.base.manifest.read(["object_id"], own).column(0).to_pylist()
+        return found
 
     def weak_rows(self, newest: Snapshot, rows: Rows, sequence: int) -> None:
         """The manifest rows of leaves that a weak transaction has made."""
@@ -427,8 +455,8 @@ class View:
             place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
             if place.row is None:
                 _add_leaf(rows, _row(work), work, sequence, self.schema)
-        for id, kind, metadata, number in self.other_rows:
-            rows.add(id, kind, metadata, sequence=number)
+        for id, kind, metadata in self.other_rows:
+            rows.add(id, kind, metadata)
 
     def leaf_uris(self) -> list[str]:
         """Where the transaction has written."""

@@ -128,6 +128,40 @@ class TestMerge:
         assert source.open("t").version == version
 
 
+class TestGroups:
+    """Spark finds out which partitions hold rows that change, and reads only those again."""
+
+    @pytest.mark.parametrize(
+        ("type", "values", "partitioning"),
+        [
+            ("INT", "(1, 1), (2, NULL), (3, 2)", "g"),
+            ("INT", "(1, 1), (2, NULL), (3, -2)", "bucket(4, g)"),
+            ("STRING", "(1, 'a'), (2, NULL), (3, '')", "truncate(1, g)"),
+            ("DATE", "(1, date'1969-12-31'), (2, NULL), (3, date'2024-02-29')", "years(g)"),
+            ("DOUBLE", "(1, double('NaN')), (2, NULL), (3, -0.0D)", "g"),
+        ],
+        ids=["identity", "bucket", "truncate", "years", "double"],
+    )
+    def test_rows_without_a_value_belong_to_one(self, lake, type, values, partitioning):
+        lake.sql(f"CREATE TABLE {{db}}.t (id INT, g {type}, v INT) PARTITIONED BY ({partitioning})")
+        lake.sql(f"INSERT INTO {{db}}.t SELECT *, 0 FROM VALUES {values}")
+        lake.sql("UPDATE {db}.t SET v = 1 WHERE id > 0")
+        assert lake.rows("SELECT id, v FROM {db}.t") == [(1, 1), (2, 1), (3, 1)]
+        lake.sql("UPDATE {db}.t SET v = 2 WHERE g IS NULL")
+        assert lake.rows("SELECT id, v FROM {db}.t") == [(1, 1), (2, 2), (3, 1)]
+        lake.sql(
+            "MERGE INTO {db}.t t USING (SELECT explode(array(1, 2, 3, 4)) AS id) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET v = t.v + 10 "
+            "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 0)"
+        )
+        assert lake.rows("SELECT id, v FROM {db}.t") == [(1, 11), (2, 12), (3, 11), (4, 0)]
+        lake.sql(
+            "MERGE INTO {db}.t t USING (SELECT 2 AS id) s ON t.id = s.id "
+            "WHEN MATCHED AND isnull(t.g) THEN DELETE"
+        )
+        assert lake.rows("SELECT id FROM {db}.t") == [(1,), (3,), (4,)]
+
+
 class TestConflicts:
     def change(self, table, isolation):
         """A delete that was prepared by Spark, while somebody else changes the table."""
