@@ -121,6 +121,14 @@ def test_refused_with_one_sentence(table, run, words, message):
     assert "Traceback" not in error
 
 
+def test_damage_is_one_sentence_too(table, run):
+    next(Path(table.uri).glob("*_v1$*/data/*.lance")).unlink()
+    code, shown, error = run("optimize", table.uri)
+    assert (code, shown) == (1, "")
+    assert error.startswith("phalanx: a file of the leaf ")
+    assert "Traceback" not in error
+
+
 def test_a_secret_is_not_repeated(table, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["check", table.uri, "--storage-option", "hunter2"])

@@ -8,6 +8,8 @@ import pytest
 
 import phalanx
 from phalanx import errors
+from phalanx.storage.leaf import evaluating
+from phalanx.storage.location import Location
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("country", pa.string())])
 
@@ -102,3 +104,90 @@ class TestDamage:
         monkeypatch.setattr("phalanx.storage.head.FORMAT_VERSION", 0)
         with pytest.raises(phalanx.UnsupportedTable, match="upgrade Phalanx"):
             phalanx.open(root)
+
+
+def actions():
+    """Every way to read the rows of a leaf."""
+    return {
+        "scan": lambda t: t.scan().to_arrow(),
+        "scan: where": lambda t: t.scan(where="id > 0").to_arrow(),
+        "batches": lambda t: list(t.scan().to_batches(ordered=False)),
+        "reader": lambda t: t.scan().to_reader().read_all(),
+        "count": lambda t: t.count("id > 0"),
+        "optimize": lambda t: t.optimize(),
+        "rewrite": lambda t: t.rewrite(),
+        "update": lambda t: t.update({"id": "id + 1"}),
+        "delete": lambda t: t.delete("id > 1"),
+        "merge": lambda t: t.merge([{"id": 1, "country": "US"}], ["id"]),
+    }
+
+
+class TestDamagedFiles:
+    """A data file is gone, too short or not what was written."""
+
+    @pytest.fixture
+    def damaged(self, root, table, request):
+        table.append([{"id": n, "country": "US"} for n in range(5)])
+        table.append([{"id": 7, "country": "DE"}])
+        table.evolve_partitioning([])
+        (leaf,) = {file.parent.parent for file in root.glob("*_v1$*/data/*") if self._us(file)}
+        (file, *_) = sorted(leaf.glob("data/*"))
+        was = file.read_bytes()
+        if request.param == "gone":
+            file.unlink()
+        else:
+            file.write_bytes(was[: len(was) // 2] if request.param == "short" else b"x" * len(was))
+        return phalanx.open(root), leaf
+
+    @staticmethod
+    def _us(file):
+        return b"US" in file.read_bytes()
+
+    @pytest.mark.parametrize("damaged", ["gone", "short", "garbage"], indirect=True)
+    def test_the_leaf_is_named(self, damaged):
+        table, leaf = damaged
+        for name, action in actions().items():
+            with pytest.raises(phalanx.CorruptTable, match=r"run check\(\)") as caught:
+                action(table)
+            assert f"the leaf {leaf} is gone or damaged" in str(caught.value), name
+            assert ".rs:" not in str(caught.value), name
+
+    @pytest.mark.parametrize("damaged", ["short"], indirect=True)
+    def test_large_files_too(self, damaged, monkeypatch):
+        """They are read as a stream that Lance pulls, and still one sentence comes out."""
+        monkeypatch.setattr("phalanx.storage.compaction._SMALL_BYTES", 0)
+        table, _ = damaged
+        with pytest.raises(phalanx.CorruptTable, match=r"run check\(\)") as caught:
+            table.optimize(sort_by=["id"])
+        assert "Traceback" not in str(caught.value)
+
+    @pytest.mark.parametrize("damaged", ["gone"], indirect=True)
+    def test_a_bad_filter_is_the_filter_s_fault(self, damaged):
+        table, _ = damaged
+        with pytest.raises(phalanx.InvalidInput, match="cannot evaluate"):
+            table.count("country = 'DE' AND id / 0 > 1")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "LanceError(IO): Generic S3 error: Error performing GET http://store/hush-hush in 5ms, "
+            "after 3 retries - HTTP error: error sending request, /rust/x.rs:1:2",
+            "LanceError(IO): Generic S3 error: error decoding response body, /rust/x.rs:1:2",
+            "External error: Query Execution error: 'Not found: ', /rust/x.rs:1:2",
+        ],
+    )
+    def test_what_passes_is_no_damage(self, text):
+        with (
+            pytest.raises(OSError, match="error"),
+            evaluating(Location("s3://lake/t"), "s3://lake/t/leaf", None, None),
+        ):
+            raise OSError(text)
+
+    def test_secrets_stay_secret(self):
+        location = Location("s3://lake/t", {"secret_access_key": "hush-hush"})
+        with (
+            pytest.raises(phalanx.CorruptTable) as caught,
+            evaluating(location, "s3://lake/t/leaf", None, None),
+        ):
+            raise OSError("LanceError(IO): Generic N/A error: Not found: t/hush-hush, /x.rs:1:2")
+        assert "hush" not in str(caught.value)

@@ -12,6 +12,7 @@ itself.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -24,6 +25,7 @@ import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
 from lance.fragment import DataFile, FragmentMetadata
 
+from phalanx.errors import CorruptTable
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage.fieldids import ids_of
@@ -83,7 +85,8 @@ def scan(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of small leaves that satisfy a predicate, leaf after leaf.
 
-    Raises InvalidInput where Lance cannot evaluate the predicate.
+    Raises InvalidInput where Lance cannot evaluate the predicate, and CorruptTable where a file is
+    gone or damaged.
     """
     for part in _parts(location, members):
         if part.manifest is None:
@@ -92,17 +95,19 @@ def scan(
                 yield from leaf.scan(version, columns, where, limit, in_order, whole=True)
             continue
         handle = part.open(location)
-        yield from scanned(
-            location,
-            handle,
-            mapping_of(part.shape, handle, schema),
-            columns,
-            where,
-            limit=limit,
-            batch_size=_BATCH_ROWS,
-            fragment_readahead=_FILES_AHEAD,
-            scan_in_order=in_order,
-        )
+        with _blaming(location, schema, part, columns, where):
+            yield from scanned(
+                location,
+                part.uri,
+                handle,
+                mapping_of(part.shape, handle, schema),
+                columns,
+                where,
+                limit=limit,
+                batch_size=_BATCH_ROWS,
+                fragment_readahead=_FILES_AHEAD,
+                scan_in_order=in_order,
+            )
 
 
 def count(
@@ -116,9 +121,34 @@ def count(
             total += sum(leaf.count(version, where) for leaf, version in leaves)
             continue
         handle = part.open(location)
-        with evaluating(location, mapping_of(part.shape, handle, schema), where) as filter:
+        mapping = mapping_of(part.shape, handle, schema)
+        with (
+            _blaming(location, schema, part, (), where),
+            evaluating(location, part.uri, mapping, where) as filter,
+        ):
             total += int(handle.count_rows(filter))
     return total
+
+
+@contextlib.contextmanager
+def _blaming(
+    location: Location,
+    schema: TableSchema,
+    part: _Part,
+    columns: Sequence[str],
+    where: Predicate | None,
+) -> Iterator[None]:
+    """Where a file of a bundle is damaged, the error names the leaf that it is of.
+
+    Lance does not say which one: each is read by itself until one fails.
+    """
+    try:
+        yield
+    except CorruptTable as error:
+        for folder, version in part.members:
+            for _ in Leaf(location, folder, schema).scan(version, columns, where):
+                pass
+        raise CorruptTable(str(error).replace(part.uri, f"{location.uri}/*")) from None
 
 
 class _Remembered:

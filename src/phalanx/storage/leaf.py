@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +39,20 @@ EMPTY_VERSION = 1
 _LONGEST_LINE = 1000
 #: How many bytes a batch may have on its way out of a leaf.
 BATCH_BYTES = 8 * 1024 * 1024
+
+
+#: How Lance begins to say that a file is not there, too short, or not what was written. Neither a
+#: filter nor a network that fails for a while begins like that.
+_DAMAGED = re.compile(
+    r"(Generic [\w/]+ error: )?Not found: "
+    r"|Generic \w+ error: (Invalid range |failed to fill whole buffer)"
+    r"|Generic \w+ error: Error performing GET .* 416 Range Not Satisfiable"
+    r"|Invalid user input: file does not appear to be a Lance file"
+    r"|failed to decode Protobuf message"
+    r"|Encountered corrupt file"
+)
+#: The same, where what decodes a file had not thought of it.
+_PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
 
 
 @dataclass(frozen=True)
@@ -222,10 +237,24 @@ class Leaf:
         """Write rows as new files of the leaf."""
         return self._written(_aligned(_unsliced(table)), table.schema, handle)
 
-    def _written(self, rows: Any, schema: pa.Schema, handle: Any, **limits: Any) -> Written:
-        fragments = write_fragments(
-            rows, handle, schema=schema, storage_options=self.location.options, **limits
-        )
+    def _written(
+        self,
+        rows: pa.Table | Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        handle: Any,
+        **limits: Any,
+    ) -> Written:
+        failed: list[PhalanxError] = []
+        if not isinstance(rows, pa.Table):
+            rows = pa.RecordBatchReader.from_batches(schema, _watched(rows, failed))
+        try:
+            fragments = write_fragments(
+                rows, handle, schema=schema, storage_options=self.location.options, **limits
+            )
+        except (ValueError, OSError):
+            if failed:  # Lance has made a text of it, with a traceback.
+                raise failed[0] from None
+            raise
         return Written(tuple(fragments))
 
     def write_stream(
@@ -236,8 +265,6 @@ class Leaf:
         rows: Any = _stored(batches, stored)
         if isinstance(batches, list):  # they are all there: a stream would only be slower
             rows = pa.Table.from_batches(rows, stored)
-        else:
-            rows = pa.RecordBatchReader.from_batches(stored, rows)
         return self._written(
             rows, stored, handle, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
         )
@@ -295,10 +322,9 @@ class Leaf:
             gone = LanceOperation.Delete(list(delta.updated.values()), sorted(delta.removed), "")
             handle = self._commit(handle, gone)
         names, stored = self.schema.tagged.names, self.schema.stored
-        rows = _stored(scanned(self.location, handle, mapping, names, None), stored)
-        reader = pa.RecordBatchReader.from_batches(stored, rows)
+        rows = _stored(scanned(self.location, self.uri, handle, mapping, names, None), stored)
         self.wrote_anew = True
-        anew = self._written(reader, stored, self._numbered(handle))
+        anew = self._written(rows, stored, self._numbered(handle))
         replaced = LeafDelta(added=(anew,), replaced=True).operation(self.schema)
         return self._commit(handle, replaced), LeafDelta(added=delta.added)
 
@@ -345,15 +371,16 @@ class Leaf:
         Only deletion files are written. Nothing refers to them until the change is committed.
         """
         handle = self.open(version)
-        filter = self._mapping(handle).filter(where)
-        return _marked((f, f.delete(filter)) for f in handle.get_fragments())
+        with evaluating(self.location, self.uri, self._mapping(handle), where) as filter:
+            return _marked((f, f.delete(filter)) for f in handle.get_fragments())
 
     def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
         """The same for rows by their ids, an array of numbers."""
         handle, fragments = self.open(version), ids >> _FRAGMENT_BITS
         chosen = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
         found = ((handle.get_fragment(n), rows & (2**_FRAGMENT_BITS - 1)) for n, rows in chosen)
-        return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in found)
+        with evaluating(self.location, self.uri, self._mapping(handle), None):
+            return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in found)
 
     def anchor(self, version: int | None) -> bool:
         """Publish a detached version on the leaf's main branch, if it is not there already.
@@ -413,11 +440,12 @@ class Leaf:
         With `whole` the leaf is read in one go: that is for small ones, where the setting up of
         a stream would take longer than the reading. With `fragments` only those are read, with
         `row_ids` there is a column `_rowid` as well. Raises InvalidInput where Lance cannot
-        evaluate the predicate.
+        evaluate the predicate, and CorruptTable where a file is gone or damaged.
         """
         handle = self.open(version)
         yield from scanned(
             self.location,
+            self.uri,
             handle,
             self._mapping(handle),
             columns,
@@ -438,7 +466,7 @@ class Leaf:
     ) -> int:
         """How many rows of a version, or of some of its fragments, satisfy a predicate."""
         handle = self.open(version)
-        with evaluating(self.location, self._mapping(handle), where) as filter:
+        with evaluating(self.location, self.uri, self._mapping(handle), where) as filter:
             chosen = _chosen(handle, fragments)
             if chosen is None:
                 return int(handle.count_rows(filter))
@@ -496,6 +524,7 @@ def open_leaf(location: Location, folder: str, version: int | None) -> Any:
 
 def scanned(
     location: Location,
+    uri: str,
     handle: Any,
     mapping: LeafMapping,
     columns: Sequence[str],
@@ -508,7 +537,7 @@ def scanned(
     reading = mapping.reading(columns)
     # Where no column is read, the ids of rows tell how many there are.
     counted = row_ids or bool(columns and not reading.columns)
-    with evaluating(location, mapping, where) as filter:
+    with evaluating(location, uri, mapping, where) as filter:
         scanner = handle.scanner(
             columns=reading.columns, filter=filter, with_row_id=counted, **options
         )
@@ -520,13 +549,22 @@ def scanned(
 
 @contextlib.contextmanager
 def evaluating(
-    location: Location, mapping: LeafMapping, where: Predicate | None
+    location: Location, uri: str, mapping: LeafMapping, where: Predicate | None
 ) -> Iterator[str | None]:
-    """The filter of a predicate; Lance's objections to it become InvalidInput."""
+    """The filter of a predicate, to read a leaf with.
+
+    Lance's objections to it become InvalidInput. A file that is not there or cannot be decoded
+    becomes CorruptTable; what may be better the next time stays as it is.
+    """
     try:
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
         text = location.reason(error)
+        if _DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error)):
+            raise CorruptTable(
+                f"a file of the leaf {uri} is gone or damaged ({text}): if the table was vacuumed "
+                f"or made again meanwhile, open it anew; if not, run check()"
+            ) from None
         if where is None or not text.startswith(("Invalid user input", "Query Execution")):
             raise
         reason = text.split(": ", 1)[-1]
@@ -594,6 +632,17 @@ def _stored(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
     for batch in batches:
         table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
         yield from _aligned(_unsliced(table)).to_batches()
+
+
+def _watched(
+    batches: Iterable[pa.RecordBatch], failed: list[PhalanxError]
+) -> Iterator[pa.RecordBatch]:
+    """Batches on their way into Lance, and the error they end with."""
+    try:
+        yield from batches
+    except PhalanxError as error:
+        failed.append(error)
+        raise
 
 
 def _unsliced(table: pa.Table) -> pa.Table:
