@@ -227,3 +227,68 @@ def test_literal_of(scalar, literal):
 def test_literal_of_a_list():
     with pytest.raises(InvalidInput, match="a constant of type list<item: int64> cannot be used"):
         literal_of(pa.scalar([1]))
+
+
+class TestChecked:
+    """What an update stores is what was meant, or it is refused."""
+
+    @staticmethod
+    def _both(sql, type, values):
+        term = resolve_names(parse(sql), lambda path: Column(path, 1, type))
+        array = pa.array(values, type)
+        loose = evaluate(term, {1: array}, len(values))
+        found = evaluate(term, {1: array}, len(values), checked=True)
+        assert found.type == loose.type
+        return found.to_pylist(), loose.to_pylist()
+
+    @pytest.mark.parametrize(
+        "sql",
+        ["a + 1", "1 - a", "a * 3", "-a", "-(-a)", "a * a - 2 * (a + 1)", "a + NULL", "a / 2 * 2"],
+    )
+    @pytest.mark.parametrize("type", [LONG, INT, pa.int8()], ids=str)
+    def test_numbers_that_fit_are_the_same(self, sql, type):
+        found, loose = self._both(sql, type, [0, 1, -9, None])
+        assert found == loose
+
+    @pytest.mark.parametrize("type", [pa.uint64(), pa.dictionary(INT, LONG)], ids=str)
+    def test_also_those_without_a_sign(self, type):
+        found, loose = self._both("a * a + a - 1", type, [0, 1, 9, None])
+        assert found == loose
+
+    @pytest.mark.parametrize("sql", ["a + 0.5", "a * 1e300", "a || 'x'", "coalesce(a, 1)", "a / 3"])
+    def test_other_calculations_are_as_before(self, sql):
+        found, loose = self._both(sql, LONG, [2**63 - 1, None, -(2**63)])
+        assert found == loose
+
+    def test_up_to_the_last_number(self):
+        top = 2**63 - 1
+        assert self._both("a + 1", LONG, [top - 1, None])[0] == [top, None]
+        assert self._both("a - 1", LONG, [1 - top])[0] == [-top]
+        assert self._both("-a", LONG, [top])[0] == [-top]
+        assert self._both("a * 2", LONG, [-(2**62)])[0] == [-(2**63)]
+
+    @pytest.mark.parametrize(
+        ("sql", "type", "value"),
+        [
+            ("a + 1", LONG, 2**63 - 1),
+            ("a - 1", LONG, -(2**63)),
+            ("0 - a", LONG, -(2**63)),
+            ("-a", LONG, -(2**63)),
+            ("a * 2", LONG, 2**62),
+            ("a * a", LONG, -(2**63)),
+            ("a + 1 - 1", LONG, 2**63 - 1),
+            ("a + a", INT, 2**31 - 1),
+            ("a * a", pa.int8(), 100),
+            ("-a", pa.int8(), -128),
+            ("a + a", pa.uint64(), 2**64 - 1),
+            ("a * a", pa.uint64(), 2**64 - 1),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, sql, type, value):
+        term = resolve_names(parse(sql), lambda path: Column(path, 1, type))
+        with pytest.raises(InvalidInput, match=r"cannot evaluate .*(?i:out of range|overflow)"):
+            evaluate(term, {1: pa.array([value, None], type)}, 2, checked=True)
+
+    def test_dates_are_no_numbers(self):
+        found, loose = self._both("a - a", pa.date32(), [20_000, None])
+        assert found == loose == [0, None]

@@ -186,6 +186,14 @@ class TestUpdate:
             table.update(values, "id = 1")
         assert (table.version, rows(table)) == (2, ROWS)
 
+    @pytest.mark.parametrize("sql", ["n + 1", "n * 2", "-(-n - 2)"])
+    def test_a_number_that_does_not_fit_is_refused(self, strong, sql):
+        strong.update({"n": str(2**63 - 1)}, "id = 2")
+        with pytest.raises(InvalidInput, match="out of range"):
+            strong.update({"n": sql})
+        assert [found["n"] for found in rows(strong)] == [0, 2**63 - 1, 0, 0]
+        assert strong.update({"n": sql}, "id <> 2") == 3
+
 
 class TestMerge:
     def test_upsert(self, table):

@@ -115,21 +115,60 @@ class _DataFusion(Dialect):
         return spell_literal(literal)
 
 
-_DIALECT = _DataFusion()
+class _Checked(_DataFusion):
+    """The same, where a whole number that does not fit its type is an error.
+
+    DataFusion goes round at the end of a type. Decimals hold what comes of two whole numbers, and
+    a cast back looks whether it fits; what is NULL, or not computed, is so here too.
+    """
+
+    def term(self, term: Term) -> str:
+        match term:
+            case Call(function="+" | "-" | "*" as op, args=(left, right)) if _is_whole(term):
+                return self._fitting(f"{self._wide(left)} {op} {self._wide(right)}", term)
+            case Call(function="negate", args=(inner,)) if _is_whole(term):
+                return self._fitting(f"0 - {self._wide(inner)}", term)
+        return super().term(term)
+
+    def _wide(self, term: Term) -> str:
+        return f"CAST({self.term(term)} AS DECIMAL(20, 0))"
+
+    def _fitting(self, sql: str, term: Term) -> str:
+        name = str(type_of(term)).capitalize().replace("Ui", "UI")
+        return f"arrow_cast({sql}, '{name}')"
+
+
+def _is_whole(term: Call) -> bool:
+    """Whether a calculation is one with whole numbers. The difference of two dates is none."""
+    t = pa.types
+    types = [type_of(arg) for arg in term.args]
+    return bool(
+        t.is_integer(type_of(term))
+        and all(t.is_integer(found) or t.is_null(found) for found in types)
+    )
+
+
+_DIALECT, _CHECKED = _DataFusion(), _Checked()
 
 
 def _name(field_id: int) -> str:
     return f"c{field_id}".replace("-", "_")
 
 
-def evaluate(term: Term, columns: Mapping[int, pa.Array], length: int) -> pa.Array:
+def evaluate(
+    term: Term, columns: Mapping[int, pa.Array], length: int, checked: bool = False
+) -> pa.Array:
     """The term's value for each row; `columns` are arrays by field id.
+
+    Whole numbers go round at the end of their type, as they do in Lance's filters; with `checked`
+    that is refused: what is to be stored must be what was meant.
 
     Raises InvalidInput where DataFusion cannot compute it.
     """
+    dialect = _CHECKED if checked else _DIALECT
     try:
         with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
-            return frame.evaluate(frame.parse(_DIALECT.term(term)))
+            return frame.evaluate(frame.parse(dialect.term(term)))
     except Exception as error:
         raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
 

@@ -262,7 +262,7 @@ class Update(_WhereMatches):
             columns = {name: batch.column(name) for name in batch.schema.names}
             for name, term in self.assignments.items():
                 arrays = {c.field_id: _source(batch, c.path) for c in columns_of(term)}
-                columns[name] = expressions.evaluate(term, arrays, batch.num_rows)
+                columns[name] = expressions.evaluate(term, arrays, batch.num_rows, checked=True)
             yield incoming.conform(pa.table(columns), snapshot.head.schema.arrow)
 
 
