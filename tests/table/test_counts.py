@@ -219,3 +219,18 @@ class TestRefused:
             table.count_by(["country"], where="nope = 1")
         with pytest.raises(InvalidInput, match="unknown column 'nope'"):
             table.count("nope = 1")
+
+
+def test_a_dictionary_differs_from_leaf_to_leaf(root):
+    schema = pa.schema([("p", pa.int64()), ("c", pa.dictionary(pa.int32(), pa.string()))])
+    table = phalanx.create(root, schema, ["p"])
+    table.append([{"p": 1, "c": "a"}, {"p": 1, "c": "b"}, {"p": 2, "c": "b"}, {"p": 2, "c": None}])
+    table.append([{"p": 3, "c": "c"}, {"p": 3, "c": "b"}])
+    found = table.count_by(["c"])
+    assert found.to_pydict() == {"c": [None, "a", "b", "c"], "count": [1, 1, 3, 1]}
+    assert found.schema.field("c").type == pa.string()
+    assert table.count_by(["c", "p"], "p > 2").to_pydict() == {
+        "c": ["b", "c"],
+        "p": [3, 3],
+        "count": [1, 1],
+    }

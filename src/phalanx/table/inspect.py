@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.expressions import plain_type
 from phalanx.model.pruning import PartitionColumn, column_of
+from phalanx.model.schema import extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.transforms import Identity
 from phalanx.storage.leaf import Leaf
@@ -99,7 +101,7 @@ def files(snapshot: Snapshot) -> pa.Table:
 
 def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> pa.Table:
     """Rows for each combination of columns or partition fields."""
-    if isinstance(columns, str) or not columns:
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
         raise InvalidInput("count_by takes a list of at least one column, such as ['country']")
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is counted by twice")
@@ -184,7 +186,7 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
             types.append(fields[name].result_type)
         else:
             needed.append(name)
-            types.append(schema.column((name,)).type)
+            types.append(plain_type(schema.column((name,)).type))
             if pa.types.is_nested(types[-1]) or isinstance(types[-1], pa.BaseExtensionType):
                 raise InvalidInput(f"cannot count by {name!r}: it has the type {types[-1]}")
     # Numbers stand for the names, so that none is taken for something else on the way.
@@ -194,7 +196,8 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
     for batch in Scan(snapshot, list(dict.fromkeys(needed)), predicate).to_batches(ordered=False):
         keys = []
         for name, type in zip(names, types, strict=True):
-            key = fields[name].apply(batch, schema) if name in fields else batch.column(name)
+            # Two leaves need not have the same dictionary, so values are counted and not codes.
+            key = fields[name].apply(batch, schema) if name in fields else extract(batch, (name,))
             # One zero and one NaN stand for all.
             keys.append(Identity().apply([key]) if pa.types.is_floating(type) else key)
         ones = pa.array(np.ones(batch.num_rows, np.int64))
