@@ -300,6 +300,11 @@ class TestOverwrite:
         with pytest.raises(InvalidInput, match="mode is 'table' or 'partitions', not 'rows'"):
             table.overwrite([row(1)], mode="rows")
 
+    def test_a_filter_or_partitions(self, table):
+        with pytest.raises(InvalidInput, match="a filter or the mode 'partitions', not both"):
+            table.overwrite([row(9)], "partitions", where="TRUE")
+        assert ids(table) == [1, 2, 3, 4]
+
 
 class TestTransaction:
     def test_several_changes_are_one_version(self, strong):

@@ -211,6 +211,8 @@ class TableTransaction:
         self._check_open()
         if mode not in ("table", "partitions"):
             raise InvalidInput(f"mode is 'table' or 'partitions', not {mode!r}")
+        if where is not None and mode != "table":
+            raise InvalidInput(f"overwrite takes a filter or the mode {mode!r}, not both")
         if self.repeated:
             return
         if merge_schema:
