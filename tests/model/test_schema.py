@@ -170,3 +170,23 @@ def test_extract_decodes_dictionaries():
 def test_extract_from_no_rows():
     table = pa.schema([("a", pa.int32())]).empty_table()
     assert extract(table, ("a",)).to_pylist() == []
+
+
+class TestZones:
+    @pytest.mark.parametrize("zone", [None, "UTC", "+05:30", "America/New_York", "Etc/GMT+1"])
+    def test_known(self, zone):
+        TableSchema.assign(pa.schema([("ts", pa.timestamp("us", zone))]))
+
+    @pytest.mark.parametrize(
+        ("wrap", "name"),
+        [
+            (lambda type: type, "ts"),
+            (pa.list_, "ts.item"),
+            (lambda type: pa.struct([("a", pa.int8()), ("at", type)]), "ts.at"),
+            (lambda type: pa.dictionary(pa.int32(), type), "ts"),
+        ],
+    )
+    def test_unknown(self, wrap, name):
+        schema = pa.schema([("id", pa.int64()), ("ts", wrap(pa.timestamp("us", "Mars/Phobos")))])
+        with pytest.raises(InvalidInput, match=f"column '{name}' has the unknown time zone 'Mars"):
+            TableSchema.assign(schema)

@@ -14,7 +14,14 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.predicates import Column
-from phalanx.model.schema import TableSchema, check_name, default_of, field_id, with_default
+from phalanx.model.schema import (
+    TableSchema,
+    check_name,
+    check_zones,
+    default_of,
+    field_id,
+    with_default,
+)
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Expression, Identity, Truncate
 
@@ -25,9 +32,9 @@ _Fields = list[pa.Field]
 
 def find(schema: TableSchema, path: Path) -> Column:
     """The column with a path. Raises InvalidInput where there is none."""
-    if isinstance(path, str):
-        return schema.column((path,) if path in schema.tagged.names else tuple(path.split(".")))
-    return schema.column(tuple(path))
+    if isinstance(path, str) and path in schema.tagged.names:
+        return schema.column((path,))
+    return schema.column(_parts(path))
 
 
 def add_column(
@@ -47,6 +54,7 @@ def add_column(
     """
     parents, name = _split(schema, path)
     type = _type(type)
+    check_zones(type, name)
     made = pa.field(name, type, nullable)
     value = None if default is None else _scalar(default, type, name)
     if parents and (value is not None or not nullable):
@@ -240,9 +248,19 @@ def fits_files(written: TableSchema, schema: TableSchema) -> bool:
     return all(field.nullable and default_of(field) is None for field in now.values())
 
 
+def _parts(path: Path) -> tuple[str, ...]:
+    if isinstance(path, str):
+        return tuple(path.split("."))
+    if not isinstance(path, Sequence) or not all(isinstance(part, str) for part in path):
+        raise InvalidInput(
+            f"a column is a name, such as 'a' or 'a.b' for a field of it, not {path!r}"
+        )
+    return tuple(path)
+
+
 def _split(schema: TableSchema, path: Path) -> tuple[tuple[str, ...], str]:
     """Where a new field goes, and its name."""
-    parts = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
+    parts = _parts(path)
     if len(parts) < 2:
         return (), parts[0] if parts else ""
     parent = schema.column(parts[:-1])

@@ -53,7 +53,7 @@ class TableSchema:
     def assign(schema: pa.Schema, first: int = 0) -> TableSchema:
         """The schema of a new table: every field gets the next id from `first` on, depth first.
 
-        Raises InvalidInput for an empty schema, a repeated or impossible name.
+        Raises InvalidInput for an empty schema, a repeated or impossible name, an unknown zone.
         """
         if not isinstance(schema, pa.Schema):
             raise InvalidInput(f"a schema is a pyarrow.Schema, not {type(schema).__name__}")
@@ -62,6 +62,7 @@ class TableSchema:
         names: set[str] = set()
         for field in schema:
             check_name(field.name, names)
+            check_zones(field.type, field.name)
         counter = iter(range(first, 2**31))
         fields = [_retag(field, lambda _: str(next(counter))) for field in schema]
         return TableSchema(pa.schema(fields, metadata=schema.metadata))
@@ -220,6 +221,27 @@ def check_name(name: str, seen: set[str]) -> None:
     if name in _RESERVED:
         raise InvalidInput(f"a column cannot be called {name!r}: Lance uses that name itself")
     seen.add(name)
+
+
+def check_zones(type: pa.DataType, name: str) -> None:
+    """Refuse a time zone that nobody knows: such a column could be filled and never be read."""
+    if pa.types.is_timestamp(type) and type.tz not in (None, "UTC"):
+        from phalanx.model.expressions import evaluate_custom
+
+        try:
+            evaluate_custom("date_part('hour', col0)", [pa.array([0], type)])
+        except InvalidInput:
+            raise InvalidInput(
+                f"column {name!r} has the unknown time zone {type.tz!r}: write one such as "
+                "'UTC', 'Europe/Berlin' or '+02:00'"
+            ) from None
+    if isinstance(type, pa.BaseExtensionType):
+        return check_zones(type.storage_type, name)
+    if pa.types.is_dictionary(type):
+        return check_zones(type.value_type, name)
+    for index in range(type.num_fields):
+        child = type.field(index)
+        check_zones(child.type, f"{name}.{child.name}")
 
 
 def _children(type: pa.DataType) -> list[pa.Field]:
