@@ -65,6 +65,22 @@ def mistakes():
         "scan: limit": lambda t: t.scan(limit=-1),
         "count: where": lambda t: t.count("x = 1"),
         "count_by: column": lambda t: t.count_by(["x"]),
+        "count_by: columns": lambda t: t.count_by(5),
+        "scan: columns": lambda t: t.scan(5),
+        "merge: key": lambda t: t.merge(rows, ["id", "id"]),
+        "merge: keys": lambda t: t.merge(rows, 5),
+        "update: values": lambda t: t.update("x"),
+        "update: overflow": lambda t: t.update({"id": f"id + {2**63 - 1}"}),
+        "overwrite: mode and where": lambda t: t.overwrite(rows, "partitions", where="TRUE"),
+        "add_column: name": lambda t: t.add_column(None, "int32"),
+        "add_column: names": lambda t: t.add_column(["a", 5], "int32"),
+        "add_column: zone": lambda t: t.add_column("ts", pa.timestamp("us", "Mars/Phobos")),
+        "drop_column: name": lambda t: t.drop_column(5),
+        "rename_column: name": lambda t: t.rename_column("id", 5),
+        "evolve: entries": lambda t: t.evolve_partitioning(None),
+        "expr: sql": lambda t: phalanx.expr(5, ["id"], "x"),
+        "expr: columns": lambda t: phalanx.expr("col0", 5, "x"),
+        "expr: column": lambda t: phalanx.expr("col0", [5], "x"),
     }
 
 

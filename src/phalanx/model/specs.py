@@ -177,9 +177,14 @@ def expr(sql: str, columns: Sequence[str], name: str) -> CustomField:
     >>> expr("date_trunc('week', col0)", ["ts"], name="week")
     CustomField(sql="date_trunc('week', col0)", columns=('ts',), name='week')
     """
-    if isinstance(columns, str):
+    if not isinstance(sql, str) or not isinstance(name, str):
+        raise InvalidInput("expr takes SQL text, a list of columns and a name")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise InvalidInput("expr takes a list of columns, such as ['ts']")
-    return CustomField(sql, tuple(columns), name)
+    columns = tuple(columns)
+    if not all(isinstance(column, str) for column in columns):
+        raise InvalidInput("expr takes columns by their names, such as ['ts']")
+    return CustomField(sql, columns, name)
 
 
 def build_spec(
@@ -195,6 +200,10 @@ def build_spec(
     """
     if isinstance(entries, str | CustomField):
         entries = [entries]
+    if not isinstance(entries, Iterable):
+        raise InvalidInput(
+            "partition_by is a list, such as ['country', 'days(ts)']; [] is for none"
+        )
     known = {field.field_id: field for spec in previous for field in spec.fields}
     by_meaning = {(field.source_ids, field.transform): field for field in known.values()}
     fields: list[PartitionField] = []

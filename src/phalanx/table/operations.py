@@ -517,7 +517,7 @@ def _holds(leaf: Leaf, kept: _Kept, version: int | None, isolation: str) -> bool
 
 def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
     """The terms of an update, checked against the schema."""
-    if not values:
+    if not isinstance(values, Mapping) or not values:
         raise InvalidInput('update takes what to set, such as {"status": "\'done\'"}')
     schema = snapshot.head.schema
     found = {}
@@ -541,7 +541,7 @@ def check_merge(
 ) -> None:
     """Refuse a merge that cannot be carried out as meant."""
     names = snapshot.head.schema.tagged.names
-    if isinstance(on, str) or not on:
+    if isinstance(on, str) or not isinstance(on, Sequence) or not on:
         raise InvalidInput("merge takes the key columns as a list, such as on=['id']")
     for name in on:
         if name not in names:
@@ -549,6 +549,8 @@ def check_merge(
         type = snapshot.head.schema.column((name,)).type
         if not domain_of(type).ordered or pa.types.is_floating(type):
             raise InvalidInput(f"column {name!r} of type {type} cannot be a key of a merge")
+    if len(set(on)) < len(on):
+        raise InvalidInput("merge has a key column twice")
     if matched not in ("update", "delete", "ignore"):
         raise InvalidInput(f"when_matched is 'update', 'delete' or 'ignore', not {matched!r}")
     if not_matched not in ("insert", "ignore"):

@@ -212,15 +212,16 @@ def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate
 def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
     if columns is None:
         return None
-    if isinstance(columns, str):
-        raise InvalidInput(f"columns is a list of names, such as [{columns!r}]")
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise InvalidInput(f"columns is a list of names, such as [{str(columns)!r}]")
+    columns = list(columns)
     known = snapshot.head.schema.tagged.names
     for name in columns:
         if name not in known:
             raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is asked for twice")
-    return list(columns)
+    return columns
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
