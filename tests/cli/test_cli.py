@@ -1,6 +1,7 @@
 """The `phalanx` command, as a shell runs it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,47 @@ def test_evolve_and_rewrite(table, run):
     table.refresh()
     assert all("id_bucket" in leaf.values for leaf in table.scan().plan().leaves)
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == list(range(6))
+
+
+def test_evolve_to_the_same(table, run):
+    code, shown, _ = run("evolve", table.uri, "country", "bucket(2, id)", "--json")
+    assert (code, json.loads(shown)["changed"]) == (0, True)
+    code, shown, _ = run("evolve", table.uri, "country", "bucket(2, id)", "--json")
+    assert (code, json.loads(shown)["changed"]) == (0, False)
+    code, shown, _ = run("evolve", table.uri, "country", "bucket(2, id)")
+    assert code == 0
+    assert "nothing was changed" in shown
+    assert len(table.refresh().specs) == 2
+
+
+def test_evolve_to_nothing_is_asked_for(table, run, capsys):
+    for words in ([], ["country", "--unpartitioned"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(["evolve", table.uri, *words])
+        assert stopped.value.code == 2
+        assert "--unpartitioned" in capsys.readouterr().err
+    assert table.refresh().spec.fields
+    code, shown, _ = run("evolve", table.uri, "--unpartitioned")
+    assert (code, shown.strip()[-22:]) == (0, "partitioned by nothing")
+    assert not table.refresh().spec.fields
+
+
+def test_whoever_reads_may_stop(table):
+    """The other end of the pipe is closed before anything is written."""
+    command = [sys.executable, "-c", "import sys, phalanx.cli; sys.exit(phalanx.cli.main())"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        found = subprocess.run(
+            [*command, "advise", table.uri, "--json"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_old_snapshots_and_files(table, run):

@@ -1,8 +1,8 @@
 """The `phalanx` command: upkeep of tables from a shell or a timer.
 
 Each command opens one table, calls the method of the same name and prints its report: as text, or
-as JSON for machines. It exits with 0 when all is well, with 1 when the table needs somebody (damage
-was found, a call was refused) and with 2 when the command line is wrong.
+as JSON for machines. It exits with 1 when a call was refused, or when check or repair leave damage;
+with 2 when the command line is wrong; and with 0 otherwise.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,8 +30,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PhalanxError as error:
         print(f"phalanx: {error}", file=sys.stderr)
         return 1
-    print(_json(report) if arguments.json else report)
+    _show(_json(report) if arguments.json else str(report))
     return 0 if arguments.run not in (_check, _repair) or report.ok else 1
+
+
+def _show(text: str) -> None:
+    """Print it. Whoever reads may stop before the end, as `head` does."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # Python writes what is left when it ends: to nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open(arguments: Arguments) -> phalanx.Table:
@@ -49,15 +59,20 @@ class Partitioning:
     uri: str
     version: int
     partition_by: tuple[str, ...]
+    changed: bool
 
     def __str__(self) -> str:
         fields = ", ".join(self.partition_by) or "nothing"
+        if not self.changed:
+            return f"{self.uri}: partitioned by {fields} already, so nothing was changed"
         return f"{self.uri}: from version {self.version} on, partitioned by {fields}"
 
 
 def _evolve(arguments: Arguments) -> object:
-    table = _open(arguments).evolve_partitioning(arguments.fields)
-    return Partitioning(table.uri, table.version, tuple(arguments.fields))
+    table = _open(arguments)
+    before = table.spec.id
+    table.evolve_partitioning(arguments.fields)
+    return Partitioning(table.uri, table.version, tuple(arguments.fields), table.spec.id != before)
 
 
 def _optimize(arguments: Arguments) -> object:
@@ -140,9 +155,15 @@ def _parser() -> argparse.ArgumentParser:
     number(made, "--leaf-bytes", "how large a leaf should be (512 MiB)")
 
     made = command("evolve", _evolve, "Partition new rows in another way.")
-    made.add_argument(
-        "fields", metavar="FIELD", nargs="*", help="such as country, 'days(ts)' or 'bucket(16, id)'"
+    wanted = made.add_mutually_exclusive_group(required=True)
+    wanted.add_argument(
+        "fields",
+        metavar="FIELD",
+        nargs="*",
+        default=[],
+        help="such as country, 'days(ts)' or 'bucket(16, id)'",
     )
+    wanted.add_argument("--unpartitioned", action="store_true", help="by nothing: one leaf")
 
     made = command(
         "optimize", _optimize, "Put the rows of each partition into fewer, larger files."
