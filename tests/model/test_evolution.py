@@ -92,7 +92,7 @@ class TestAdd:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("id", pa.int64()), "twice"),
+            (("id", pa.int64()), "already"),
             (("_rowid", pa.int64()), "Lance uses"),
             (("", pa.int64()), "cannot be called"),
             (("day.x", pa.int64()), "has no fields"),
@@ -139,7 +139,7 @@ class TestOthers:
         assert ids(found)["key"] == ids(SCHEMA)["id"]
         assert ids(found)["s.w.u"] == ids(SCHEMA)["s.t.u"]
         assert rename_column(SCHEMA, "id", "ID").arrow.names[0] == "ID"
-        with pytest.raises(InvalidInput, match="twice"):
+        with pytest.raises(InvalidInput, match="already"):
             rename_column(SCHEMA, "id", "day")
         with pytest.raises(InvalidInput, match="no dot"):
             rename_column(SCHEMA, "id", "a.b")
@@ -292,3 +292,17 @@ class TestFiles:
         mine = add_column(SCHEMA, "mine", pa.int64(), NEXT)
         assert not fits_files(mine, add_column(SCHEMA, "yours", pa.int64(), NEXT))
         assert fits_files(mine, add_column(SCHEMA, "mine", pa.int64(), NEXT))
+
+
+def test_a_name_that_is_taken():
+    inner = pa.struct([("x", pa.int32())])
+    schema = TableSchema.assign(pa.schema([("a", pa.int64()), ("b", pa.int64()), ("s", inner)]))
+    with pytest.raises(InvalidInput, match=r"^the table has a column 'a' already$"):
+        add_column(schema, "a", "int32", 9)
+    with pytest.raises(InvalidInput, match=r"^the table has a column 'a' already$"):
+        rename_column(schema, "b", "a")
+    with pytest.raises(InvalidInput, match=r"^'s' has a field 'x' already$"):
+        add_column(schema, "s.x", "int32", 9)
+    with pytest.raises(InvalidInput, match="names are not empty"):
+        rename_column(schema, "b", "")
+    assert rename_column(schema, "b", "b") == schema

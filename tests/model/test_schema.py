@@ -111,7 +111,7 @@ def test_unknown_column(schema, path):
             "column 'a' appears twice in the schema",
         ),
         (pa.schema([("a.b", pa.int32())]), "a column cannot be called 'a.b': names have no dot"),
-        (pa.schema([("", pa.int32())]), "a column cannot be called '': names have no dot"),
+        (pa.schema([("", pa.int32())]), "a column cannot be called '': names are not empty"),
         (
             pa.schema([("_rowid", pa.int64())]),
             "a column cannot be called '_rowid': Lance uses that name itself",

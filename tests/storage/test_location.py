@@ -22,6 +22,11 @@ class TestWhere:
         assert location.uri == "/data/my table"
         assert location.is_local
 
+    @pytest.mark.parametrize("uri", ["s3://", "s3:///", "s3:///events", "gs://", "memory://"])
+    def test_an_object_store_without_a_bucket(self, uri):
+        with pytest.raises(InvalidInput, match="names no bucket"):
+            Location(uri)
+
     def test_an_object_store(self):
         location = Location("s3://lake/events/")
         assert location.uri == "s3://lake/events"

@@ -218,7 +218,7 @@ def test_versions_that_have_expired(table):
     table.append([row(5)])
     table.vacuum(dt.timedelta(0), force=True)
     for version in (3, 4):  # what version 4 has added cannot be told without version 3
-        with pytest.raises(TableNotFound, match=r"version 3 .* has been removed by vacuum"):
+        with pytest.raises(TableNotFound, match=r"version 3 .* has expired"):
             added(table, version)
     table.append([row(6)])
     assert added(table, 6) == [6]

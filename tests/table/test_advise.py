@@ -120,7 +120,10 @@ class TestFindings:
 
     def test_a_weak_table(self, root):
         table = phalanx.create(root, SCHEMA, ["country"], transactions="weak").append(rows(10))
-        assert kinds(table.advise()) == ["unknown"]
+        advice = table.advise()
+        assert kinds(advice) == ["unknown"]
+        assert (advice.rows, advice.bytes) == (None, None)
+        assert "an unknown number of rows, partitioned by country" in str(advice)
 
     @pytest.mark.parametrize("size", [0, -1, 1.5, "1", True])
     def test_what_is_no_size(self, root, size):

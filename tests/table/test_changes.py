@@ -292,7 +292,7 @@ class TestOverwrite:
         assert len(rows(table)) == 5
 
     def test_rows_that_do_not_match_are_refused(self, table):
-        with pytest.raises(InvalidInput, match="1 rows do not match"):
+        with pytest.raises(InvalidInput, match="1 row does not match"):
             table.overwrite([row(1), row(2)], where="id = 1")
         assert (table.version, rows(table)) == (2, ROWS)
 

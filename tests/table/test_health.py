@@ -238,7 +238,7 @@ class TestLeftovers:
         problems = [Problem("file-missing", "a file is gone", f"data/{n}") for n in range(3)]
         orphan = Problem("orphan-file", "no version needs this file", "data/x", 5)
         assert str(CheckReport([*problems, orphan], 1, 2, 3)).splitlines() == [
-            "3 problems: 1 leaves, 2 snapshots, 3 files",
+            "3 problems: 1 leaf, 2 snapshots, 3 files",
             *map(str, problems),
             str(orphan),
         ]

@@ -107,11 +107,11 @@ class TestWhatGoes:
     def test_a_version_that_is_gone_says_so(self, table, root):
         age(root, 8)
         vacuum(table)
-        with pytest.raises(TableNotFound, match=r"version 2 of the table .* removed by vacuum"):
+        with pytest.raises(TableNotFound, match=r"version 2 of the table .* has expired"):
             phalanx.open(root, version=2)
-        with pytest.raises(TableNotFound, match="removed by vacuum"):
+        with pytest.raises(TableNotFound, match="has expired"):
             phalanx.open(root, version=dt.datetime(2020, 1, 1))
-        with pytest.raises(TableNotFound, match="removed by vacuum"):
+        with pytest.raises(TableNotFound, match="has expired"):
             table.rollback(2)
 
     def test_a_leaf_that_no_snapshot_has(self, table, root):
@@ -418,7 +418,7 @@ class TestExpire:
         times = phalanx.open(root).snapshots()["committed_at"].to_pylist()
         table.tag("kept", 2)
         maintain.expire_snapshots(table._snapshot, NOTHING)
-        with pytest.raises(TableNotFound, match="removed by vacuum"):
+        with pytest.raises(TableNotFound, match="has expired"):
             phalanx.open(root, version=times[2])
 
     def test_time_travel_into_what_is_left(self, table, root):

@@ -374,6 +374,22 @@ class TestPlans:
         assert table.scan(where="country = 'nowhere'").to_arrow().num_rows == 0
         assert table.scan(limit=0).to_arrow().num_rows == 0
 
+    def test_long_values_are_cut_for_people(self, root):
+        table = phalanx.create(root, pa.schema([("id", pa.int64()), ("c", pa.string())]), ["c"])
+        long = "x" * 100_000
+        table.append([{"id": 1, "c": long}])
+        scan = table.scan(where=f"id > 0 AND c = '{long}'")
+        assert len(scan.explain()) < 1000
+        assert "c=xxxx" in scan.explain()
+        assert "… (100,000 characters)" in scan.explain()
+        assert "1 row  filter: id >= 1" in scan.explain()
+        (leaf,) = scan.plan().leaves
+        assert leaf.values == {"c": long}
+        assert len(repr(leaf)) < 1000
+        with pytest.raises(InvalidInput) as caught:
+            table.update({"id": f"CAST('{long}' AS BIGINT)"})
+        assert len(str(caught.value)) < 1000
+
     def test_explained(self, table):
         text = table.scan(["id"], where="country = 'US' AND amount > 3").explain()
         lines = text.splitlines()

@@ -72,7 +72,7 @@ def add_column(
     (tagged,) = TableSchema.numbered(pa.schema([made]), numbers).tagged
 
     def change(fields: _Fields) -> _Fields:
-        check_name(name, {field.name for field in fields})
+        _check_free(name, fields, parents)
         return _placed(fields, tagged, first, after)
 
     return _changed(schema, parents, change)
@@ -100,7 +100,8 @@ def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
     column = find(schema, path)
 
     def change(fields: _Fields) -> _Fields:
-        check_name(name, {field.name for field in fields if field.name != column.path[-1]})
+        others = [field for field in fields if field.name != column.path[-1]]
+        _check_free(name, others, column.path[:-1])
         return [f.with_name(name) if f.name == column.path[-1] else f for f in fields]
 
     return _changed(schema, column.path[:-1], change)
@@ -301,6 +302,14 @@ def _within(fields: _Fields, parents: list[str], change: Callable[[_Fields], _Fi
 
 def _children(field: pa.Field) -> _Fields:
     return [field.type.field(i) for i in range(field.type.num_fields)]
+
+
+def _check_free(name: str, fields: _Fields, parents: Sequence[str]) -> None:
+    """Refuse a name that a column cannot have, or that another one has."""
+    if name in [field.name for field in fields]:
+        owner = f"{'.'.join(parents)!r} has a field" if parents else "the table has a column"
+        raise InvalidInput(f"{owner} {name!r} already")
+    check_name(name, set())
 
 
 def _placed(fields: _Fields, field: pa.Field, first: bool, after: str | None) -> _Fields:

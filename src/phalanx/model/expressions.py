@@ -31,7 +31,7 @@ from phalanx.model.predicates import (
     Predicate,
     Term,
     columns_of,
-    term_to_sql,
+    to_text,
 )
 from phalanx.model.schema import extract
 from phalanx.model.spelling import arrow_literal, spell_literal
@@ -170,7 +170,7 @@ def evaluate(
         with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
             return frame.evaluate(frame.parse(dialect.term(term)))
     except Exception as error:
-        raise InvalidInput(f"cannot evaluate {term_to_sql(term)}: {_reason(error)}") from None
+        raise InvalidInput(f"cannot evaluate {to_text(term)}: {_reason(error)}") from None
 
 
 @lru_cache(maxsize=4096)

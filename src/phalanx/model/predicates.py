@@ -278,7 +278,7 @@ class _Binder:
     def _boolean(self, term: Term, values: ValueSet) -> Predicate:
         term, type = self._typed(term)
         if not pa.types.is_boolean(type):
-            raise InvalidInput(f"{term_to_sql(term)} is no condition: it is of type {type}")
+            raise InvalidInput(f"{to_text(term)} is no condition: it is of type {type}")
         constant = self._constant(term)
         if isinstance(constant, Literal):
             point = NULL_ONLY if constant.kind == "null" else BooleanDomain().point(constant.value)
@@ -343,7 +343,7 @@ class _Binder:
         inner, type = self._typed(inner)
         domain = domain_of(type)
         if not isinstance(domain, TextDomain):
-            raise InvalidInput(f"LIKE needs a string, and {term_to_sql(inner)} is {type}")
+            raise InvalidInput(f"LIKE needs a string, and {to_text(inner)} is {type}")
         term = Call(function, (inner, pattern))
         if (
             function == "ilike"
@@ -477,6 +477,26 @@ def term_to_sql(term: Term) -> str:
     return SQL.term(term)
 
 
+class _ForPeople(Dialect):
+    """The same with long constants cut, for plans and messages."""
+
+    def constant(self, key: Any, type: pa.DataType) -> str:
+        from phalanx.model.spelling import shortened
+
+        return shortened(super().constant(key, type))
+
+    def literal(self, literal: Literal) -> str:
+        from phalanx.model.spelling import shortened
+
+        return shortened(super().literal(literal))
+
+
+def to_text(node: Predicate | Term) -> str:
+    """A predicate or a term for people to read. It need not parse."""
+    people = _ForPeople()
+    return people.predicate(node) if isinstance(node, Predicate) else people.term(node)
+
+
 def _quoted(part: str) -> str:
     if part.isidentifier() and part.isascii() and part.upper() not in RESERVED:
         return part
@@ -511,4 +531,5 @@ __all__ = [
     "restrict",
     "term_to_sql",
     "to_sql",
+    "to_text",
 ]

@@ -216,7 +216,9 @@ def check_name(name: str, seen: set[str]) -> None:
         raise InvalidInput(f"a column's name is a string, not {name!r}")
     if name in seen:
         raise InvalidInput(f"column {name!r} appears twice in the schema")
-    if not name or "." in name:
+    if not name:
+        raise InvalidInput("a column cannot be called '': names are not empty")
+    if "." in name:
         raise InvalidInput(f"a column cannot be called {name!r}: names have no dot")
     if name in _RESERVED:
         raise InvalidInput(f"a column cannot be called {name!r}: Lance uses that name itself")

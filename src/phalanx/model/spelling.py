@@ -28,10 +28,17 @@ from phalanx.model.domains import (
 from phalanx.model.sets import ValueSet
 
 _DAY_MILLISECONDS = 86_400_000
+#: How many characters of a value people are shown.
+_SHOWN = 80
 
 
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def shortened(text: str) -> str:
+    """A text that people read: of a long one the beginning, and how long it is."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 def value_text(key: Any, type: pa.DataType) -> str:

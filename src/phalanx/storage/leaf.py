@@ -21,7 +21,7 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
-from phalanx.model.predicates import Predicate, to_sql
+from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.schema import TableSchema
 from phalanx.storage.fieldids import lance_schema
 from phalanx.storage.location import Location, leaf_session
@@ -568,7 +568,7 @@ def evaluating(
         if where is None or not text.startswith(("Invalid user input", "Query Execution")):
             raise
         reason = text.split(": ", 1)[-1]
-        raise InvalidInput(f"Lance cannot evaluate {to_sql(where)}: {reason}") from None
+        raise InvalidInput(f"Lance cannot evaluate {to_text(where)}: {reason}") from None
 
 
 def _marked(fragments: Iterable[tuple[Any, Fragment | None]]) -> tuple[LeafDelta, int]:

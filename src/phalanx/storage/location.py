@@ -16,6 +16,8 @@ from lance.lance import _Session as Session
 from phalanx.errors import InvalidInput
 
 MANIFEST = "__manifest"
+#: Schemes of which the first part is a bucket.
+_STORES = ("s3", "gs", "az")
 #: Names of options whose values nobody may see.
 SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
 
@@ -37,6 +39,9 @@ class Location:
             # Hadoop's way to write a path: nothing in it is quoted.
             text = text.removeprefix("file:")
         self.is_local = "://" not in text
+        scheme, _, rest = text.partition("://")
+        if not self.is_local and (not rest.strip("/") or (scheme in _STORES and rest[0] == "/")):
+            raise InvalidInput(f"{text!r} names no bucket: write it as {scheme}://bucket/table")
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None
         for name, value in (self.options or {}).items():

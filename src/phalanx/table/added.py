@@ -172,9 +172,7 @@ def _runs(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[l
             yield run
             run = []
         if not made:
-            raise TableNotFound(
-                f"version {version} of the table {newest.location.uri} has been removed by vacuum"
-            )
+            raise TableNotFound(f"version {version} of the table {newest.location.uri} has expired")
         run.append(made)
         if not made.adds:
             yield run

@@ -22,8 +22,8 @@ from phalanx.model.domains import domain_of
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import build_spec
 from phalanx.model.transforms import Bucket, Extract
-from phalanx.table.maintain import count_text, size_text
 from phalanx.table.plan import Plan
+from phalanx.table.texts import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 
@@ -96,8 +96,9 @@ class Advice:
     uri: str
     partition_by: tuple[str, ...]
     leaves: int
-    rows: int
-    bytes: int
+    #: None where the manifest does not know.
+    rows: int | None
+    bytes: int | None
     findings: tuple[Finding, ...] = ()
     better: BetterSpec | None = None
 
@@ -108,10 +109,10 @@ class Advice:
 
     def __str__(self) -> str:
         fields = ", ".join(self.partition_by) or "nothing"
-        lines = [
-            f"{self.uri}: {count_text(self.leaves, 'leaf')}, {count_text(self.rows, 'row')}, "
-            f"{size_text(self.bytes)}, partitioned by {fields}"
-        ]
+        held = "an unknown number of rows"
+        if self.rows is not None and self.bytes is not None:
+            held = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
+        lines = [f"{self.uri}: {count_text(self.leaves, 'leaf')}, {held}, partitioned by {fields}"]
         for found in self.findings:
             lines.append(f"- {found.text}")
             lines += _commands(found.python, found.sql)
@@ -151,6 +152,7 @@ class _Adviser:
         leaves, head = self._leaves, self._head
         sizes, rows = leaves.byte_counts, leaves.row_counts
         known = (sizes >= 0) & (rows >= 0)
+        all_known = bool(known.all())
         low, high = leaves.range_of(head.spec_id)
         current = np.arange(low, high)[known[low:high]]
         findings = [
@@ -172,8 +174,8 @@ class _Adviser:
             self._snapshot.location.uri,
             tuple(head.spec.spell(head.schema)),
             len(leaves),
-            int(rows[known].sum()),
-            int(sizes[known].sum()),
+            int(rows.sum()) if all_known else None,
+            int(sizes.sum()) if all_known else None,
             tuple(findings),
             better,
         )
@@ -210,8 +212,8 @@ class _Adviser:
             mean = int(leaves.byte_counts[many].sum()) // max(1, total)
             yield Finding(
                 "files",
-                f"{count_text(len(many), 'leaf')} consist of many small files: "
-                f"{total:,} of {size_text(mean)} on average",
+                f"{count_text(len(many), 'leaf')} {'consists' if len(many) == 1 else 'consist'} of "
+                f"many small files: {total:,} of {size_text(mean)} on average",
                 len(many),
                 self._names(many),
                 "table.optimize()",
@@ -278,7 +280,7 @@ class _Adviser:
         )
 
     def _names(self, indices: Array) -> tuple[str, ...]:
-        return tuple(self._plan.name_of(row) for row in self._leaves.rows(indices[:_NAMED]))
+        return tuple(self._plan.short_name_of(row) for row in self._leaves.rows(indices[:_NAMED]))
 
     def _call(self, procedure: str, *arguments: str) -> str:
         given = ", ".join([f"table => '{self._name}'", *arguments])

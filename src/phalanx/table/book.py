@@ -34,7 +34,7 @@ from phalanx.storage.manifest import (
     partition_columns,
 )
 from phalanx.storage.mending import RawRow
-from phalanx.table.maintain import size_text
+from phalanx.table.texts import size_text
 
 #: What does no harm: leftovers of writers that failed or still run, and things that cost time.
 HARMLESS = frozenset({"orphan-file", "orphan-folder", "index-missing", "namespace-empty"})

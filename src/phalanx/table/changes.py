@@ -14,7 +14,7 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.model.evolution import Path, find
 from phalanx.model.expressions import matches
-from phalanx.model.predicates import Predicate, to_sql
+from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import incoming
 from phalanx.table.evolve import (
@@ -46,6 +46,7 @@ from phalanx.table.operations import (
 )
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
+from phalanx.table.texts import count_text
 from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
 from phalanx.transaction.epochs import Epoch
@@ -424,7 +425,7 @@ def all_match(tables: Any, predicate: Predicate) -> Any:
         wrong = table.num_rows - int(matches(predicate, table).sum())
         if wrong:
             raise InvalidInput(
-                f"{wrong} rows do not match {to_sql(predicate)}: only rows that match `where` can "
-                "replace those that do"
+                f"{count_text(wrong, 'row')} {'does' if wrong == 1 else 'do'} not match "
+                f"{to_text(predicate)}: only rows that match `where` can replace those that do"
             )
         yield table

@@ -34,8 +34,9 @@ from phalanx.storage.manifest import (
 )
 from phalanx.storage.mending import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
-from phalanx.table.maintain import LeafVersions, Retention, size_text
+from phalanx.table.maintain import LeafVersions, Retention
 from phalanx.table.mend import BEYOND_REPAIR, Plan
+from phalanx.table.texts import count_text, size_text
 from phalanx.transaction import lock
 from phalanx.transaction.snapshot import Snapshot
 
@@ -62,8 +63,9 @@ class CheckReport:
         return [problem for problem in self.problems if not problem.harmless]
 
     def __str__(self) -> str:
-        seen = f"{self.leaves} leaves, {self.snapshots} snapshots, {self.files} files"
-        state = "ok" if self.ok else f"{len(self.damage)} problems"
+        counts = {"leaf": self.leaves, "snapshot": self.snapshots, "file": self.files}
+        seen = ", ".join(count_text(number, thing) for thing, number in counts.items())
+        state = "ok" if self.ok else count_text(len(self.damage), "problem")
         return "\n".join([f"{state}: {seen}", *map(str, self.damage), *self._leftovers()])
 
     def _leftovers(self) -> Iterator[str]:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
-from phalanx.model.predicates import to_sql
+from phalanx.model.predicates import to_text
 from phalanx.model.spelling import quote
 from phalanx.storage.files import (
     DETACHED,
@@ -48,6 +48,7 @@ from phalanx.storage.manifest import (
 )
 from phalanx.table.plan import Plan
 from phalanx.table.properties import DEFAULT_AGE, snapshot_age, snapshots_at_least
+from phalanx.table.texts import count_text, size_text
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, sequence_of
@@ -637,16 +638,6 @@ def live_files(
     return live
 
 
-def size_text(size: int) -> str:
-    """Bytes for people."""
-    amount, unit = float(size), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if amount < 1000:
-            break
-        amount, unit = amount / 1000, larger
-    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-
-
 def positive(given: int | None, default: int, name: str) -> int:
     """A bound that somebody gave, or the usual one. Raises InvalidInput for what is none."""
     if given is None:
@@ -661,13 +652,7 @@ def doubts(plan: Plan, indices: Any, done: str) -> Iterator[str]:
     doubtful = int((~plan.certain[indices]).sum())
     if doubtful:
         yield (
-            f"partition values do not decide {to_sql(plan.predicate)}: "
+            f"partition values do not decide {to_text(plan.predicate)}: "
             f"{count_text(doubtful, 'leaf')} that may hold matching rows "
             f"{'is' if doubtful == 1 else 'are'} {done} whole"
         )
-
-
-def count_text(number: int, thing: str) -> str:
-    """A number of things for people."""
-    many = "leaves" if thing == "leaf" else f"{thing}s"
-    return f"{number:,} {thing if number == 1 else many}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql, to_text
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import value_text
+from phalanx.model.spelling import shortened, value_text
 from phalanx.storage.leaves import LeafRow
+from phalanx.table.texts import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many leaves an explanation names before it only counts them.
@@ -38,7 +39,7 @@ class PlannedLeaf:
     where: Predicate | None
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        values = ", ".join(f"{k}={shortened(str(v))}" for k, v in self.values.items())
         return f"PlannedLeaf({values}, rows={self.rows}, residual={self.residual!r})"
 
 
@@ -116,19 +117,20 @@ class Plan:
         if columns is not None:
             lines.append(f"  columns     {', '.join(columns) or 'none'}")
         if self.predicate != EVERYTHING:
-            lines.append(f"  where       {to_sql(self.predicate)}")
-        rows = "an unknown number of" if self.rows is None else f"{self.rows:,}"
+            lines.append(f"  where       {to_text(self.predicate)}")
+        held = "an unknown number of rows"
+        if self.rows is not None:
+            held = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
         lines.append(
-            f"  partitions  {self.selected:,} of {self.total:,} "
-            f"({self.pruned:,} pruned), {rows} rows, {_size(self.bytes)}"
+            f"  partitions  {self.selected:,} of {self.total:,} ({self.pruned:,} pruned), {held}"
         )
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
         for leaf in map(self._leaf, self.snapshot.leaves.rows(self.indices[:_NAMED])):
-            filter = "" if leaf.residual is None else f"  filter: {leaf.residual}"
-            count = "?" if leaf.rows is None else f"{leaf.rows:,}"
-            lines.append(f"    {self.name_of(leaf.row)}  {count} rows{filter}")
+            filter = "" if leaf.where is None else f"  filter: {to_text(leaf.where)}"
+            count = "? rows" if leaf.rows is None else count_text(leaf.rows, "row")
+            lines.append(f"    {self.short_name_of(leaf.row)}  {count}{filter}")
         if self.selected > _NAMED:
             lines.append(f"    … and {self.selected - _NAMED:,} more")
         return "\n".join(lines)
@@ -160,16 +162,22 @@ class Plan:
         return f"left for {self.selected - certain:,} of {self.selected:,} partitions"
 
     def name_of(self, row: LeafRow) -> str:
-        """The partition of a leaf, for a person to read."""
+        """The partition of a leaf, in words."""
         return partition_name(self.snapshot.leaves.specs[row.spec_id], row)
 
+    def short_name_of(self, row: LeafRow) -> str:
+        """The same with long values cut, for a person to read."""
+        return partition_name(self.snapshot.leaves.specs[row.spec_id], row, shortened)
 
-def partition_name(spec: PartitionSpec, row: LeafRow) -> str:
-    """The partition of a leaf, for a person to read."""
+
+def partition_name(
+    spec: PartitionSpec, row: LeafRow, shown: Callable[[str], str] = lambda text: text
+) -> str:
+    """The partition of a leaf in words, each value as it is `shown`."""
     if not spec.fields:
         return "the whole table"
     return " / ".join(
-        f"{field.field_id}={'NULL' if key is None else value_text(key, field.result_type)}"
+        f"{field.field_id}={'NULL' if key is None else shown(value_text(key, field.result_type))}"
         for field, key in zip(spec.fields, row.keys, strict=True)
     )
 
@@ -192,12 +200,3 @@ def _python(scalar: Any) -> Any:
         if pa.types.is_timestamp(scalar.type) and scalar.type.unit in ("s", "ms"):
             scalar = scalar.cast(pa.timestamp("us", scalar.type.tz))
         return scalar.value
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import value_text
+from phalanx.model.spelling import shortened, value_text
 from phalanx.storage import names
 from phalanx.storage.head import Head
 from phalanx.storage.leaves import LeafRow, Leaves
@@ -63,7 +63,7 @@ class Place:
 
     def __str__(self) -> str:
         shown = (
-            f"{f.field_id}={'NULL' if key is None else value_text(key, f.result_type)}"
+            f"{f.field_id}={'NULL' if key is None else shortened(value_text(key, f.result_type))}"
             for f, key in zip(self.spec.fields, self.keys, strict=True)
         )
         return " / ".join(shown) or "the whole table"

@@ -144,9 +144,7 @@ class Snapshot:
         rows = self.manifest.read(columns, kept).to_pylist()
         found = [row["sequence"] for row in rows if row["committed_at"] <= time]
         if not found and self.head.oldest > 1:
-            raise TableNotFound(
-                f"what the table {self.location.uri} was at {time} has been removed by vacuum"
-            )
+            raise TableNotFound(f"what the table {self.location.uri} was at {time} has expired")
         if not found:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return int(max(found))
@@ -190,11 +188,9 @@ class Snapshot:
         )
         if not 1 <= sequence < self.sequence or not self.head.ours:
             raise missing
-        removed = TableNotFound(
-            f"version {sequence} of the table {self.location.uri} has been removed by vacuum"
-        )
+        expired = TableNotFound(f"version {sequence} of the table {self.location.uri} has expired")
         if not self.can_open(sequence):
-            raise removed
+            raise expired
         versions = [v for v in self.manifest.versions() if v <= self.manifest.version]
         low, high = 0, len(versions)
         while low < high:
@@ -217,7 +213,7 @@ class Snapshot:
             if candidate.sequence == sequence:
                 return candidate
             break
-        raise removed
+        raise expired
 
     def can_open(self, sequence: int) -> bool:
         """Whether a version has not expired: it is recent enough, or a tag holds it."""

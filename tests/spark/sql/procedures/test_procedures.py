@@ -39,7 +39,7 @@ def test_vacuum_and_expire(table):
     assert row.report.startswith("would remove 0 files")
     call(table, "expire_snapshots", f"table => '{name}', older_than => '0 seconds'")
     call(table, "vacuum", f"table => '{name}', older_than => '0 seconds', force => true")
-    with pytest.raises(AnalysisException, match=r"version 2 .* removed by vacuum"):
+    with pytest.raises(AnalysisException, match=r"version 2 .* has expired"):
         table.sql("SELECT * FROM {db}.t VERSION AS OF 2").collect()
 
 
