@@ -721,3 +721,33 @@ def test_every_metadata_stays_flat(table):
     for found in in_manifest(table).values():
         parsed = json.loads(found["metadata"])
         assert all(isinstance(value, str) for value in parsed.values())
+
+
+class TestIndexesOfTheManifest:
+    """They can be made anew, so a table without them is slower and nothing else."""
+
+    @pytest.mark.parametrize("damage", ["gone", "short", "garbage"])
+    def test_lost(self, root, damage):
+        table = phalanx.create(root, pa.schema([("id", pa.int64()), ("c", pa.string())]), ["c"])
+        table.append([{"id": 1, "c": "a"}]).append([{"id": 2, "c": "b"}])
+        for file in (root / "__manifest" / "_indices").rglob("*.*"):
+            size = file.stat().st_size
+            if damage == "gone":
+                file.unlink()
+            else:
+                file.write_bytes(b"x" * (size // 2 if damage == "short" else size))
+        assert phalanx.open(root, version=2).count() == 1
+        assert phalanx.open(root).append([{"id": 3, "c": "a"}]).count() == 3
+        assert phalanx.open(root).delete("c = 'b'") == 1
+        report = phalanx.check(root)
+        assert report.ok
+        assert {(p.kind, p.where) for p in report.problems} >= {
+            ("index-missing", "object_id"),
+            ("index-missing", "sequence"),
+        }
+        found = phalanx.repair(root)
+        assert [p.kind for p in found.mended] == ["index-missing"] * 2
+        assert not found.unmended
+        assert "index-missing" not in {p.kind for p in phalanx.check(root).problems}
+        assert sorted(phalanx.open(root).scan().to_arrow()["id"].to_pylist()) == [1, 3]
+        assert phalanx.open(root, version=3).count() == 2

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,20 +38,6 @@ EMPTY_VERSION = 1
 _LONGEST_LINE = 1000
 #: How many bytes a batch may have on its way out of a leaf.
 BATCH_BYTES = 8 * 1024 * 1024
-
-
-#: How Lance begins to say that a file is not there, too short, or not what was written. Neither a
-#: filter nor a network that fails for a while begins like that.
-_DAMAGED = re.compile(
-    r"(Generic [\w/]+ error: )?Not found: "
-    r"|Generic \w+ error: (Invalid range |failed to fill whole buffer)"
-    r"|Generic \w+ error: Error performing GET .* 416 Range Not Satisfiable"
-    r"|Invalid user input: file does not appear to be a Lance file"
-    r"|failed to decode Protobuf message"
-    r"|Encountered corrupt file"
-)
-#: The same, where what decodes a file had not thought of it.
-_PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
 
 
 @dataclass(frozen=True)
@@ -560,7 +545,7 @@ def evaluating(
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
         text = location.reason(error)
-        if _DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error)):
+        if location.is_damage(error):
             raise CorruptTable(
                 f"a file of the leaf {uri} is gone or damaged ({text}): if the table was vacuumed "
                 f"or made again meanwhile, open it anew; if not, run check()"

@@ -20,6 +20,18 @@ MANIFEST = "__manifest"
 _STORES = ("s3", "gs", "az")
 #: Names of options whose values nobody may see.
 SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
+#: How Lance begins to say that a file is not there, too short, or not what was written. Neither a
+#: filter nor a network that fails for a while begins like that.
+_DAMAGED = re.compile(
+    r"(Generic [\w/]+ error: )?Not found: "
+    r"|Generic \w+ error: (Invalid range |failed to fill whole buffer)"
+    r"|Generic \w+ error: Error performing GET .* 416 Range Not Satisfiable"
+    r"|Invalid user input: file does not appear to be a Lance file"
+    r"|failed to decode Protobuf message"
+    r"|Encountered corrupt file"
+)
+#: The same, where what decodes a file had not thought of it.
+_PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
 
 
 class Location:
@@ -77,6 +89,16 @@ class Location:
             if SECRET.search(name) and value:
                 text = text.replace(value, "***")
         return text
+
+    def is_damage(self, error: BaseException) -> bool:
+        """Whether Lance says that a file is not there or cannot be decoded.
+
+        What may be better the next time, such as a network that fails, is no damage.
+        """
+        text = self.reason(error)
+        return bool(
+            _DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error))
+        )
 
     def __repr__(self) -> str:
         return f"Location({self.uri!r})"

@@ -18,6 +18,7 @@ the version it was prepared from. It either lands whole or raises `SwapLost`.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import logging
@@ -299,23 +300,34 @@ class ManifestVersion:
         return self.location.uri, self.version, found.st_ino, found.st_mtime_ns, found.st_size
 
     def read(self, columns: Sequence[str], filter: str, many: bool = False) -> pa.Table:
-        """Some rows. Where they are many, they are not looked up first and then fetched."""
+        """Some rows. Where they are many, they are not looked up first and then fetched.
+
+        An index is a help and no more: where it is lost or damaged, rows are found without it.
+        """
         known = set(self.dataset.schema.names)
         wanted = [column for column in columns if column in known]
         try:
-            return self.dataset.scanner(
-                columns=wanted,
-                filter=filter,
-                late_materialization=False if many else None,
-                use_scalar_index=False if many else None,
-            ).to_table()
+            return self._scanned(wanted, filter, many, False if many else None)
         except (ValueError, OSError) as error:
+            if not many and not is_unreachable(error):
+                with contextlib.suppress(ValueError, OSError):
+                    return self._scanned(wanted, filter, many, False)
             if not _is_missing(error):
                 raise _unreadable(self.location, error) from error
             raise TableNotFound(
                 f"the table {self.location.uri} is not there any more as it was opened: it was "
-                "dropped, or this version was removed by vacuum"
+                "dropped, or this version was removed by vacuum; if neither, run check()"
             ) from None
+
+    def _scanned(
+        self, columns: Sequence[str], filter: str, many: bool, use_index: bool | None
+    ) -> pa.Table:
+        return self.dataset.scanner(
+            columns=list(columns),
+            filter=filter,
+            late_materialization=False if many else None,
+            use_scalar_index=use_index,
+        ).to_table()
 
     def head(self) -> Head:
         """The head row, or what the metadata of another client's manifest amounts to."""
@@ -398,6 +410,17 @@ class ManifestVersion:
 
         Returns the new version. Raises SwapLost where somebody has; nothing is written then.
         """
+        # Through the index a few rows are merged fast; many exhaust the memory it may use.
+        use_index = rows.num_rows <= _INDEXED_ROWS and not removed
+        try:
+            return self._swap(rows, removed, use_index)
+        except OSError as error:
+            if not use_index or not self.location.is_damage(error):
+                raise
+            # Perhaps it is the index that is lost. Should the first have landed, this one loses.
+            return self._swap(rows, removed, False)
+
+    def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> int:
         # The merge moves the handle it runs on: a handle of its own keeps this one pinned.
         try:
             target = self.location.open(self.location.manifest, self.version)
@@ -419,8 +442,7 @@ class ManifestVersion:
             ordered = ordered.cast(pa.schema(zip(ordered.schema.names, types, strict=True)))
         merge = target.merge_insert("object_id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        # Through the index a few rows are merged fast; many exhaust the memory it may use.
-        merge = merge.use_index(rows.num_rows <= _INDEXED_ROWS and not removed)
+        merge = merge.use_index(use_index)
         if removed:
             gone = ", ".join(quote(id) for id in removed)
             merge = merge.when_not_matched_by_source_delete(f"object_id IN ({gone})")
@@ -471,10 +493,15 @@ def _unreadable(location: Location, error: Exception) -> PhalanxError:
         return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
     if "No object store provider" in str(error):
         return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
-    text = str(error).lower()
-    if any(sign in text for sign in _UNREACHABLE):
+    if is_unreachable(error):
         return PhalanxError(f"cannot reach {location.uri}: {location.reason(error)}")
     return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether an error says that a store was not reached, and nothing of what is there."""
+    text = str(error).lower()
+    return any(sign in text for sign in _UNREACHABLE)
 
 
 #: How errors read that say nothing of the manifest itself.

@@ -16,8 +16,10 @@ import pyarrow as pa
 from phalanx.errors import CorruptTable
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import COLUMN_PREFIX
+from phalanx.model.spelling import quote
+from phalanx.storage.head import HEAD_ID
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import INDEXED, ManifestVersion
+from phalanx.storage.manifest import INDEXED, ManifestVersion, is_unreachable
 
 STATISTICS = "column_stats"
 _ROW_NUMBER = "_rowid"
@@ -110,12 +112,23 @@ def add_columns(location: Location, fields: Iterable[pa.Field]) -> None:
 
 
 def missing_indexes(manifest: ManifestVersion) -> list[str]:
-    """The columns that should have an index and have none."""
+    """The columns that should have an index and have none, or one whose files are lost."""
     indexed = {name for found in manifest.dataset.describe_indices() for name in found.field_names}
-    names = manifest.dataset.schema.names
-    return [name for name in INDEXED if name in names and name not in indexed]
+    names = [name for name in INDEXED if name in manifest.dataset.schema.names]
+    return [name for name in names if name not in indexed or not _is_usable(manifest, name)]
+
+
+def _is_usable(manifest: ManifestVersion, column: str) -> bool:
+    """Whether rows can be looked up by an index: Lance lists it without looking at its files."""
+    value = quote(HEAD_ID) if column == "object_id" else "0"
+    try:
+        manifest.dataset.scanner(columns=[column], filter=f"{column} = {value}").to_table()
+    except (OSError, ValueError) as error:
+        return is_unreachable(error)
+    return True
 
 
 def create_indexes(location: Location, columns: Iterable[str]) -> None:
+    """Make indexes, in the place of those that are there."""
     for column in columns:
         location.open(location.manifest).create_scalar_index(column, "BTREE")
