@@ -13,6 +13,10 @@ import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.storage.fieldids import ids_of
 from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import commit
+from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 
 SCHEMA = pa.schema(
@@ -338,6 +342,30 @@ class TestPartitionSources:
             assert manifest.schema.field(name).type == pa.int64()
         assert table.check().ok
         assert phalanx.open(root, version=2).count("id = 2") == 1
+
+    @pytest.mark.parametrize("values", [[], [None], [None, 1]], ids=["none", "null", "some"])
+    def test_wider_and_readable_all_the_time(self, root, monkeypatch, values):
+        """Also where the manifest's column has no value: without the column nobody can read."""
+        table = phalanx.create(root, SCHEMA, ["id"])
+        if values:
+            table.append([{"id": value, "part": "a"} for value in values])
+        table.evolve_partitioning(["id", "bucket(4, part)"])
+        dropped, seen, real = [], [], commit.reach
+        monkeypatch.setattr(lance.LanceDataset, "drop_columns", lambda *_: dropped.append(True))
+
+        def with_a_reader(name):
+            if name == "commit.columns-added":
+                found = Snapshot(ManifestVersion(Location(root)))
+                seen.append((found.head.schema.arrow.field("id").type, len(found.leaves)))
+            real(name)
+
+        monkeypatch.setattr(commit, "reach", with_a_reader)
+        table.change_type("id", pa.int64())
+        assert seen == [(pa.int32(), len(values))]
+        assert not dropped
+        table.append([{"id": 2**40, "part": "a"}])
+        assert table.count() == len(values) + 1
+        assert table.check().ok
 
     @pytest.mark.parametrize("version", [2, 4])
     def test_wider_floats_and_back(self, root, version):
