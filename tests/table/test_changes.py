@@ -14,6 +14,7 @@ from phalanx.storage import durable
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TAG, ManifestVersion, Rows, tag_row
+from phalanx.transaction import commit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])
 
@@ -756,12 +757,32 @@ class TestDurable:
         assert new <= set(synced)
         assert {os.path.dirname(path) for path in new} <= set(synced)
 
-    def test_the_manifest_comes_last(self, strong, root, synced):
+    def test_before_the_swap(self, strong, root, synced, monkeypatch):
+        """What a manifest names is on disk before it is."""
+        swap, at_the_swap = ManifestVersion.swap, set()
+
+        def recording(self, *arguments):
+            at_the_swap.update(synced)
+            return swap(self, *arguments)
+
+        monkeypatch.setattr(ManifestVersion, "swap", recording)
+        before = set(_files(root))
         strong.append([row(5)], durable=True)
-        manifest, inside = str(root / "__manifest"), f"{root}{os.sep}"
-        order = [path.startswith(manifest) for path in synced if path.startswith(inside)]
-        assert {*order} == {True, False}
-        assert order == sorted(order)
+        new = {path for path in set(_files(root)) - before if not path.endswith(".lock")}
+        assert {path for path in new if "__manifest" not in path} <= at_the_swap
+        assert {path for path in new if "__manifest" in path} <= set(synced) - at_the_swap
+
+    @pytest.mark.parametrize("anchor", ["never", "commit"])
+    def test_what_follows_the_swap(self, strong, root, synced, anchor):
+        """The schema for other clients, compaction, anchors: the newest files are theirs."""
+        strong.set_properties({"anchor": anchor})
+        for n in range(commit._COMPACT_EVERY):
+            before = set(_files(root))
+            with strong.transaction(durable=True) as tx:
+                tx.add_column(f"more{n}", pa.int64())
+                tx.append([row(5)])
+            new = {path for path in set(_files(root)) - before if not path.endswith(".lock")}
+            assert new <= set(synced)
 
     @pytest.mark.parametrize("transactions", ["strong", "weak"])
     def test_a_new_table(self, tmp_path, synced, monkeypatch, transactions):

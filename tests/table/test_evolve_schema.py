@@ -575,9 +575,9 @@ class TestLeaves:
         written = old.write(rows, old.writable(place.read_version))
         table.drop_column("f").add_column("f", pa.float32())
         new = Leaf(old.location, old.folder, table._snapshot.head.schema)
-        for commit in (new.commit, new.commit_on_main):
+        for change in (new.commit, new.commit_on_main):
             with pytest.raises(ConflictError, match="another schema"):
-                commit(place.read_version, LeafDelta(added=(written,)))
+                change(place.read_version, LeafDelta(added=(written,)))
         table.drop_column("f").add_column("must", pa.int64(), default=1)
         missing = Leaf(old.location, old.folder, table._snapshot.head.schema)
         with pytest.raises(ConflictError):

@@ -191,12 +191,9 @@ class Transaction:
                 else:
                     self._view.base.manifest = newest.manifest
                 try:
-                    done = self._swap()
+                    return self._swap()
                 except SwapLost:
                     attempt += 1
-                else:
-                    _tidy(done)
-                    return done
             if time.monotonic() > deadline:
                 raise ConflictError(
                     f"the transaction {self.id} on {self.location.uri} lost to others {attempt} "
@@ -244,10 +241,10 @@ class Transaction:
                     # The reply was lost, not necessarily the commit.
                     if not self.landed():
                         raise
-                if self.durable:
-                    durable.sync([self.location.manifest], self._started)
                 done = Snapshot.latest(self.location)
                 _complete(done.manifest, done.head)
+                if self.durable:
+                    durable.sync([self.location.manifest], self._started)
                 return done
             lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
@@ -343,7 +340,12 @@ class Transaction:
                 reach("commit.leaf-anchored")
         manifest = ManifestVersion(self.location, version)
         _complete(manifest, head)
-        return Snapshot(manifest, head, self._view.current().leaves)
+        done = Snapshot(manifest, head, self._view.current().leaves)
+        _tidy(done)
+        if self.durable:
+            # What comes after the swap is new, too, and it is what is opened next.
+            durable.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
+        return done
 
     @property
     def _took_long(self) -> bool:
