@@ -350,8 +350,13 @@ class TestPartitionSources:
         if values:
             table.append([{"id": value, "part": "a"} for value in values])
         table.evolve_partitioning(["id", "bucket(4, part)"])
-        dropped, seen, real = [], [], commit.reach
-        monkeypatch.setattr(lance.LanceDataset, "drop_columns", lambda *_: dropped.append(True))
+        dropped, seen, real, drop = [], [], commit.reach, lance.LanceDataset.drop_columns
+
+        def recording(self, names):
+            dropped.extend(names)
+            return drop(self, names)
+
+        monkeypatch.setattr(lance.LanceDataset, "drop_columns", recording)
 
         def with_a_reader(name):
             if name == "commit.columns-added":
