@@ -19,7 +19,6 @@ from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.transaction.snapshot import Snapshot
 
-
 #: What else there is to know of a leaf than its partition values.
 _OF_LEAVES = ("spec", "rows", "bytes", "fragments", "version", "uri")
 
