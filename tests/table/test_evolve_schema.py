@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import lance
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -614,8 +615,9 @@ class TestMergeSchema:
             pa.table({"id": [4, 5], "n": [1.5, None]}).to_reader(),
             pa.table({"id": [4, 5], "n": [1.5, None]}).to_batches()[0],
             pa.dataset.dataset(pa.table({"id": [4, 5], "n": [1.5, None]})),
+            pl.DataFrame({"id": [4, 5], "n": [1.5, None]}),
         ],
-        ids=lambda data: type(data).__name__,
+        ids=lambda data: f"{type(data).__module__}.{type(data).__name__}",
     )
     def test_whatever_rows_come_in(self, table, data):
         table.append(data, merge_schema=True)
