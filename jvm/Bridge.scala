@@ -12,7 +12,7 @@ import scala.util.control.NonFatal
 import com.fasterxml.jackson.databind.JsonNode
 import net.razorvine.pickle.Pickler
 
-import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException}
+import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException, SparkRuntimeException}
 import org.apache.spark.api.python.{PythonFunction, PythonUtils, PythonWorkerUtils, SimplePythonFunction, SpecialLengths}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
@@ -133,6 +133,11 @@ object Bridge extends Logging {
     new AnalysisException(null: String, null: String, null: String,
       Map.empty[String, String], None, Some(message))
 
+  /** What fails a job with one sentence: Spark shows errors that have a condition as they are, and
+   *  all others with the stacks of all processes. */
+  private def failure(sentence: String): SparkRuntimeException =
+    new SparkRuntimeException("_LEGACY_ERROR_USER_RAISED_EXCEPTION", Map("errorMessage" -> sentence))
+
   private val Unloaded =
     """(?s).*(?:No module named '(?:pyspark_phalanx|phalanx|pyarrow|lance)|Cannot run program).*""".r
   private val Marked = """(?s).*\[\[phalanx: (.*?)\]\].*""".r
@@ -142,10 +147,10 @@ object Bridge extends Logging {
     case error: Exception if error.getMessage != null => error.getMessage match {
       case Marked(sentence) =>
         logDebug("a task failed", error)
-        throw new SparkException(sentence)
+        throw failure(sentence)
       case Unloaded() =>
         logDebug("a task did not start", error)
-        throw new SparkException(unfit(interpreter, "executors"))
+        throw failure(unfit(interpreter, "executors"))
       case _ => throw error
     }
   }

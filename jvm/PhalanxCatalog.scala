@@ -222,7 +222,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       val known = procedures.keys.toSeq.sorted.mkString(", ")
       throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
     }
-    new PhalanxProcedure(found.get, settings)
+    new PhalanxProcedure(catalog, found.get, settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

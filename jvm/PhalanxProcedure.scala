@@ -12,7 +12,8 @@ import org.apache.spark.sql.connector.read.Scan
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /** A procedure as Python has described it: `CALL <catalog>.system.<name>(…)`. */
-class PhalanxProcedure(found: JsonNode, settings: JsonNode) extends UnboundProcedure with BoundProcedure {
+class PhalanxProcedure(catalog: String, found: JsonNode, settings: JsonNode)
+    extends UnboundProcedure with BoundProcedure {
 
   override def name(): String = found.get("name").asText()
 
@@ -37,6 +38,12 @@ class PhalanxProcedure(found: JsonNode, settings: JsonNode) extends UnboundProce
       .flatMap(workers.messages(_, Iterator.empty, nothing)).collect().toSeq.map(Base64.getEncoder.encodeToString)
   }
 
+  /** Have Spark read a table again that it has cached. */
+  private def forget(table: Seq[String]): Unit = {
+    val session = SparkSession.active
+    session.sharedState.cacheManager.recacheTableOrView(session, catalog +: table)
+  }
+
   override def call(input: InternalRow): util.Iterator[Scan] = {
     val arguments = parameters().zipWithIndex.map { case (one, at) =>
       one.name() -> Json.value(input.get(at, one.dataType()), one.dataType())
@@ -48,6 +55,7 @@ class PhalanxProcedure(found: JsonNode, settings: JsonNode) extends UnboundProce
       val more = Seq("state" -> done.get("state"), "messages" -> messages)
       done = Bridge.call("call_procedure", asked ++ more: _*)
     }
+    if (done.has("changed")) forget(Json.strings(done.get("changed")))
     util.List.of[Scan](new PhalanxAnswer(s"CALL ${name()}", Json.struct(done.get("schema")), done)).iterator()
   }
 }

@@ -41,6 +41,8 @@ class PhalanxRowChange(table: PhalanxTable, info: RowLevelOperationInfo) extends
 
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder = new DeltaWriteBuilder {
     override def build(): DeltaWrite = new DeltaWrite {
+      override def description(): String = s"phalanx ${table.name()} (${command().name().toLowerCase})"
+      override def toString: String = description()
       override def toBatch(): DeltaBatchWrite = new PhalanxDelta(table, command().name().toLowerCase, info, () => read)
     }
   }

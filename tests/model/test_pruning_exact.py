@@ -299,6 +299,8 @@ TIME = [
     ),
     ("days(ts)", [*DAYS, (None, None, None)], "ts IS NULL", {(None, None, None)}),
     ("days(ts)", [*DAYS, (None, None, None)], "ts IS NOT NULL", set(DAYS)),
+    ("days(ts)", [(None, None, None)], "ts IS NULL", {(None, None, None)}),
+    ("days(ts)", [(None, None, None)], "ts < '2025-11-11'", set()),
     ("days(ts)", DAYS, "CAST(ts AS DATE) = '2025-12-10'", {(2025, 12, 10)}),
     ("days(ts)", DAYS, "CAST(ts AS DATE) > '2025-12-10'", {(2025, 12, 11), (2026, 12, 10)}),
     (

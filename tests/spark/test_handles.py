@@ -1,5 +1,6 @@
 """What a planner worker remembers of tables between calls."""
 
+import dataclasses
 import json
 
 import pyarrow as pa
@@ -60,3 +61,15 @@ def test_a_table_that_was_made_again_is_noticed(tmp_path):
     phalanx.create(uri, pa.schema([("id", pa.int64())]))
     with pytest.raises(phalanx.ConflictError, match="dropped and made again"):
         Handle(uri, 1, "another").snapshot()
+
+
+def test_who_has_other_credentials_reads_with_those(tmp_path):
+    uri = str(tmp_path / "t")
+    phalanx.create(uri, pa.schema([("id", pa.int64())]))
+    options = {"session_token": "that of the first"}
+    first = Handle.of(phalanx.open(uri, storage_options=options)._snapshot)
+    for others in ({"session_token": "that of the second"}, {}, None):
+        second = dataclasses.replace(first, options=others)
+        assert (second.snapshot().location.options or None) == (others or None)
+    assert first.snapshot().location.options == options
+    assert first.snapshot() is first.snapshot()

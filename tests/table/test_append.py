@@ -527,3 +527,33 @@ class TestMemory:
         assert leaves[0]["rows"] == 60 * 1_999
         assert leaves[0]["fragments"] > 3
         assert [leaves[k]["fragments"] for k in range(1, 6)] == [1] * 5
+
+
+class TestNoColumns:
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            pa.table({"id": [1]}).select([]),
+            pa.record_batch({"id": [1, 2]}).select([]),
+            lambda: pa.RecordBatchReader.from_batches(
+                pa.schema([]), [pa.record_batch({"id": [1, 2]}).select([])]
+            ),
+            pd.DataFrame(index=range(4)),
+        ],
+        ids=["table", "batch", "reader", "pandas"],
+    )
+    @pytest.mark.parametrize("change", ["append", "overwrite"])
+    def test_rows_without_any_are_refused(self, root, rows, change):
+        """Arrow makes a million of them."""
+        table = phalanx.create(root, pa.schema([("id", pa.int64())]))
+        table.append([{"id": 7}])
+        with pytest.raises(phalanx.InvalidInput, match="the rows have no column"):
+            getattr(table, change)(rows() if callable(rows) else rows)
+        assert phalanx.open(root).scan().to_arrow()["id"].to_pylist() == [7]
+
+    def test_without_rows_there_is_nothing_to_refuse(self, root):
+        table = phalanx.create(root, pa.schema([("id", pa.int64())]))
+        for rows in (pa.table({}), pd.DataFrame(), []):
+            table.append(rows)
+        table.append([{}, {}])
+        assert table.scan().to_arrow()["id"].to_pylist() == [None, None]

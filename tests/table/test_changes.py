@@ -13,7 +13,8 @@ from phalanx import ConflictError, InvalidInput, PhalanxError, TableNotFound
 from phalanx.storage import durable
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.manifest import TAG, ManifestVersion, Rows, tag_row
+from phalanx.transaction import commit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])
 
@@ -597,6 +598,21 @@ class TestTime:
         with pytest.raises(TableNotFound, match="has no tag 'early'"):
             table.drop_tag("early")
 
+    def test_tags_add_up_in_a_transaction(self, table):
+        table.tag("old", version=2)
+        with table.transaction() as tx:
+            tx.tag("x", 1)
+            with pytest.raises(InvalidInput, match="'x' is already at version 1"):
+                tx.tag("x", 2)
+            tx.tag("y", 1)
+            tx.drop_tag("y")
+            with pytest.raises(TableNotFound, match="no tag 'y'"):
+                tx.drop_tag("y")
+            tx.drop_tag("old")
+            tx.tag("old", 3)
+        assert phalanx.open(table.uri).tags() == {"x": 1, "old": 3}
+        assert ids_at(table, "old") == IDS_AT[3]
+
     @pytest.mark.parametrize("name", ["", "x" * 257, 7])
     def test_a_tag_needs_a_name(self, table, name):
         with pytest.raises(InvalidInput, match="a string of 1 to 256 characters"):
@@ -677,7 +693,7 @@ class TestNothingIsUsedTwice:
         # The old handle is of the old table, though both are at version 2 with the same rows.
         with pytest.raises(ConflictError, match="dropped and made again"):
             strong.append([row(5, "new")])
-        with pytest.raises(PhalanxError):
+        with pytest.raises(ConflictError, match="dropped and made again"):
             strong.delete("id = 1")
         assert rows(again) == ROWS
 
@@ -754,14 +770,45 @@ class TestDurable:
         assert new <= set(synced)
         assert {os.path.dirname(path) for path in new} <= set(synced)
 
-    def test_the_manifest_comes_last(self, strong, root, synced):
+    def test_before_the_swap(self, strong, root, synced, monkeypatch):
+        """What a manifest names is on disk before it is."""
+        swap, at_the_swap = ManifestVersion.swap, set()
+
+        def recording(self, *arguments):
+            at_the_swap.update(synced)
+            return swap(self, *arguments)
+
+        monkeypatch.setattr(ManifestVersion, "swap", recording)
+        before = set(_files(root))
         strong.append([row(5)], durable=True)
-        manifest = str(root / "__manifest")
-        last_leaf = max(i for i, path in enumerate(synced) if not path.startswith(manifest))
-        first_swap = min(i for i, path in enumerate(synced) if path.startswith(manifest))
-        # The root is synced with both.
-        assert first_swap > 0
-        assert synced[last_leaf] == str(root) or last_leaf < first_swap
+        new = {path for path in set(_files(root)) - before if not path.endswith(".lock")}
+        assert {path for path in new if "__manifest" not in path} <= at_the_swap
+        assert {path for path in new if "__manifest" in path} <= set(synced) - at_the_swap
+
+    @pytest.mark.parametrize("anchor", ["never", "commit"])
+    def test_what_follows_the_swap(self, strong, root, synced, anchor):
+        """The schema for other clients, compaction, anchors: the newest files are theirs."""
+        strong.set_properties({"anchor": anchor})
+        for n in range(commit._COMPACT_EVERY):
+            before = set(_files(root))
+            with strong.transaction(durable=True) as tx:
+                tx.add_column(f"more{n}", pa.int64())
+                tx.append([row(5)])
+            new = {path for path in set(_files(root)) - before if not path.endswith(".lock")}
+            assert new <= set(synced)
+
+    @pytest.mark.parametrize("transactions", ["strong", "weak"])
+    def test_a_new_table(self, tmp_path, synced, monkeypatch, transactions):
+        """With the folders that were made for it."""
+        monkeypatch.setenv("PHALANX_DURABLE", "1")
+        root = tmp_path / "db" / "t"
+        phalanx.create(root, SCHEMA, ["part"], transactions=transactions)
+        made = _files(root)
+        assert made
+        assert {*made} <= {*synced}
+        folders = {folder for folder, _, _ in os.walk(tmp_path)}
+        assert {str(tmp_path), str(root), str(root / "__manifest")} <= folders
+        assert folders <= {*synced}
 
     def test_not_unless_it_is_asked_for(self, strong, synced):
         strong.append([row(5)])
@@ -817,6 +864,11 @@ class TestAnchor:
         with pytest.raises(InvalidInput, match="properties are strings"):
             table.set_properties({"x": 1})
         assert table.version == 2
+        with table.transaction() as tx:
+            tx.set_properties({"owner": "a", "z": None})
+            tx.set_properties({"team": "b", "x": "1"})
+            tx.set_properties({"x": None})
+        assert phalanx.open(root).properties == {"anchor": "never", "owner": "a", "team": "b"}
 
 
 class TestWeak:
@@ -910,6 +962,27 @@ class TestMakeStrong:
         assert ids(weak) == [2, 3, 4]
         assert json.loads(_head(weak))["transactions"] == "strong"
 
+    def test_what_it_was_before_is_not_known(self, weak):
+        """A weak snapshot names leaves and no versions of them: it would show the rows of now."""
+        last = weak.version
+        weak.make_strong()
+        weak.append([row(5)])
+        when = weak.snapshots()["committed_at"].to_pylist()[last - 1]
+        # As somebody may have tagged it who did not know better.
+        base = ManifestVersion(Location(weak.uri))
+        tagged = Rows(base.head().specs)
+        described = {"name": "t", "version": str(last), "manifest_version": str(base.version - 2)}
+        tagged.add(tag_row("t"), TAG, described, sequence=last)
+        base.swap(tagged.to_table())
+        weak.refresh()
+        for version in (last, when, "t"):
+            uses = (lambda v: phalanx.open(weak.uri, version=v), weak.rollback)
+            for use in (*uses, lambda v: weak.tag("u", v)):
+                with pytest.raises(InvalidInput, match=f"version {last} .* from when it was weak"):
+                    use(version)
+        assert phalanx.open(weak.uri, version=last + 1).count() == 4
+        assert ids(weak) == [1, 2, 3, 4, 5]
+
 
 def _head(table):
     found = ManifestVersion(Location(table.uri)).read(["metadata"], "object_id = '__head'")
@@ -957,6 +1030,17 @@ class TestFoundInReview:
         table = phalanx.create(root, pa.schema([("number", pa.int64()), ("x", pa.int64())]))
         table.append([{"number": 1, "x": 1}])
         assert table.merge([{"number": 1, "x": 2}], on=["number"]).updated == 1
+
+    @pytest.mark.parametrize("key", ['a"b', "a'b", "a b", "select", "ü"])
+    def test_or_almost_anything_else(self, root, key):
+        table = phalanx.create(root, pa.schema([(key, pa.int64()), ("x", pa.int64())]))
+        table.append([{key: 1, "x": 1}, {key: 2, "x": 1}])
+        counts = table.merge([{key: 2, "x": 2}, {key: 3, "x": 2}], on=[key])
+        assert (counts.updated, counts.inserted) == (1, 1)
+        found = table.scan().to_arrow()
+        assert sorted(zip(*(column.to_pylist() for column in found.columns), strict=True)) == [
+            (1, 1), (2, 2), (3, 2),
+        ]  # fmt: skip
 
     def test_floats_are_no_keys(self, root):
         table = phalanx.create(root, pa.schema([("x", pa.float64())]))

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import lance
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -13,6 +14,10 @@ import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.storage.fieldids import ids_of
 from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import commit
+from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 
 SCHEMA = pa.schema(
@@ -339,6 +344,35 @@ class TestPartitionSources:
         assert table.check().ok
         assert phalanx.open(root, version=2).count("id = 2") == 1
 
+    @pytest.mark.parametrize("values", [[], [None], [None, 1]], ids=["none", "null", "some"])
+    def test_wider_and_readable_all_the_time(self, root, monkeypatch, values):
+        """Also where the manifest's column has no value: without the column nobody can read."""
+        table = phalanx.create(root, SCHEMA, ["id"])
+        if values:
+            table.append([{"id": value, "part": "a"} for value in values])
+        table.evolve_partitioning(["id", "bucket(4, part)"])
+        dropped, seen, real, drop = [], [], commit.reach, lance.LanceDataset.drop_columns
+
+        def recording(self, names):
+            dropped.extend(names)
+            return drop(self, names)
+
+        monkeypatch.setattr(lance.LanceDataset, "drop_columns", recording)
+
+        def with_a_reader(name):
+            if name == "commit.columns-added":
+                found = Snapshot(ManifestVersion(Location(root)))
+                seen.append((found.head.schema.arrow.field("id").type, len(found.leaves)))
+            real(name)
+
+        monkeypatch.setattr(commit, "reach", with_a_reader)
+        table.change_type("id", pa.int64())
+        assert seen == [(pa.int32(), len(values))]
+        assert not dropped
+        table.append([{"id": 2**40, "part": "a"}])
+        assert table.count() == len(values) + 1
+        assert table.check().ok
+
     @pytest.mark.parametrize("version", [2, 4])
     def test_wider_floats_and_back(self, root, version):
         table = phalanx.create(root, SCHEMA, ["f"])
@@ -547,9 +581,9 @@ class TestLeaves:
         written = old.write(rows, old.writable(place.read_version))
         table.drop_column("f").add_column("f", pa.float32())
         new = Leaf(old.location, old.folder, table._snapshot.head.schema)
-        for commit in (new.commit, new.commit_on_main):
+        for change in (new.commit, new.commit_on_main):
             with pytest.raises(ConflictError, match="another schema"):
-                commit(place.read_version, LeafDelta(added=(written,)))
+                change(place.read_version, LeafDelta(added=(written,)))
         table.drop_column("f").add_column("must", pa.int64(), default=1)
         missing = Leaf(old.location, old.folder, table._snapshot.head.schema)
         with pytest.raises(ConflictError):
@@ -581,8 +615,9 @@ class TestMergeSchema:
             pa.table({"id": [4, 5], "n": [1.5, None]}).to_reader(),
             pa.table({"id": [4, 5], "n": [1.5, None]}).to_batches()[0],
             pa.dataset.dataset(pa.table({"id": [4, 5], "n": [1.5, None]})),
+            pl.DataFrame({"id": [4, 5], "n": [1.5, None]}),
         ],
-        ids=lambda data: type(data).__name__,
+        ids=lambda data: f"{type(data).__module__}.{type(data).__name__}",
     )
     def test_whatever_rows_come_in(self, table, data):
         table.append(data, merge_schema=True)

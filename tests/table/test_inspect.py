@@ -51,6 +51,14 @@ class TestPartitions:
         table.append([{"id": 1}])
         assert table.partitions()["rows"].to_pylist() == [1]
 
+    def test_a_field_that_is_called_like_one_of_our_columns(self, root):
+        schema = pa.schema([("rows", pa.int64()), ("version", pa.string()), ("spec", pa.string())])
+        table = phalanx.create(root, schema, schema.names)
+        table.append([{"rows": 7, "version": "v1", "spec": "s"}])
+        (found,) = table.partitions().to_pylist()
+        assert [found[f"partition.{name}"] for name in schema.names] == [7, "v1", "s"]
+        assert (found["rows"], found["spec"]) == (1, 1)
+
 
 class TestSnapshots:
     def test_one_row_for_each_transaction(self, table):

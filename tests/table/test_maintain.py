@@ -542,6 +542,34 @@ class TestOthersMeanwhile:
         assert vacuum(table).snapshots == (1, 3)
         assert ids(phalanx.open(root, version="late")) == [1, 2, 3]
 
+    def test_a_tag_after_the_rows_have_gone(self, root, monkeypatch):
+        """Of the manifest versions of a snapshot vacuum keeps the last, and a tag holds that."""
+        table = phalanx.create(root, SCHEMA, ["part"])
+        for id in range(7):
+            table.append([row(id)])
+        assert table.version % commit._COMPACT_EVERY == 0, (
+            "several versions of the manifest have it"
+        )
+        age(root, 10)
+        table.append([row(100)])
+        real = maintain.reach
+
+        def with_a_tag(name):
+            if name == "vacuum.rows-expired":
+                phalanx.open(root).tag("kept", 8)
+            real(name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(maintain, "reach", with_a_tag)
+            vacuum(phalanx.open(root))
+        assert ids(phalanx.open(root, version="kept")) == list(range(7))
+        # Now the tag alone holds it.
+        phalanx.open(root).overwrite([row(5)])
+        age(root, 10)
+        vacuum(phalanx.open(root))
+        for version in ("kept", 8):
+            assert ids(phalanx.open(root, version=version)) == list(range(7))
+
     def test_a_swap_that_is_lost(self, table, root, monkeypatch):
         real, lost = ManifestVersion.swap, []
 
@@ -614,6 +642,29 @@ class TestOthersMeanwhile:
         with pytest.raises(ConflictError, match="a vacuum has removed files"):
             tx.commit()
         assert ids(phalanx.open(root)) == [4, 5, 6]
+
+    def test_also_when_it_has_just_looked(self, table, root, monkeypatch):
+        """Where the lock does not help, the swap is lost to the vacuum, and it looks again."""
+        age(root, 8)
+        vacuum(table)  # nothing is left to expire: the next one has files alone to remove
+        monkeypatch.setattr("phalanx.transaction.lock.fcntl", None)
+        monkeypatch.setattr(commit, "_VERIFY_AFTER", NOTHING)
+        tx = phalanx.open(root).transaction()
+        tx.append([row(6), row(7, "new")])
+        real, removed = commit.reach, []
+
+        def with_a_vacuum(name):
+            if name == "commit.before-swap" and not removed:
+                for leaf in root.glob("*$dataset"):
+                    age(leaf, 2)
+                removed.append(vacuum(phalanx.open(root), DAY).files)
+            real(name)
+
+        monkeypatch.setattr(commit, "reach", with_a_vacuum)
+        with pytest.raises(ConflictError, match="a vacuum has removed files"):
+            tx.commit()
+        assert removed[0] > 0
+        assert ids(phalanx.open(root)) == [4, 5]
 
 
 class TestWeak:

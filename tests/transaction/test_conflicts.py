@@ -274,6 +274,53 @@ class TestUpdate:
         assert ids(table) == [1, 2, 3, 4, 7, 9]
 
 
+class TestSnapshotIsolation:
+    """Rows that come are left alone. Rows that were there are found where others have put them."""
+
+    MOVES = {  # noqa: RUF012
+        "to a partition that is there": lambda other: other.update({"part": "'b'"}, "id = 1"),
+        "to a new one": lambda other: other.update({"part": "'c'"}, "id = 1"),
+        "with all of its partition": lambda other: other.update({"part": "'c'"}, "part = 'a'"),
+        "by a merge": lambda other: other.merge([row(1, "c")], ["id"]),
+        "by a rewrite": lambda other: (other.evolve_partitioning(["id"]), other.rewrite()),
+    }
+
+    @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+    @pytest.mark.parametrize(
+        ("where", "left"), [("id = 1", [2, 3, 4, 9]), ("id < 5", [9]), ("TRUE", [])]
+    )
+    def test_a_delete_of_rows_that_have_moved(self, table, other, move, where, left):
+        with table.transaction(isolation="snapshot") as tx:
+            tx.delete(where)
+            move(other)
+        assert ids(table) == left
+
+    @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+    def test_an_update_of_rows_that_have_moved(self, table, other, move):
+        with table.transaction(isolation="snapshot") as tx:
+            tx.update({"n": "n + 10"}, "id = 1")
+            move(other)
+        assert [n for (id, _), n in state(table).items() if id == 1] == [10]
+        assert ids(table) == [1, 2, 3, 4, 9]
+
+    def test_two_updates_of_a_row_that_both_move_it(self, root):
+        """After the spec was changed every update does: its rows go to leaves of the new one."""
+        table = phalanx.create(root, SCHEMA).append([row(1), row(2)])
+        table.evolve_partitioning(["bucket(2, id)"])
+        other = phalanx.open(root)
+        with table.transaction(isolation="snapshot") as tx:
+            tx.update({"n": "n + 100"}, "id = 1")
+            assert other.update({"n": "n + 7"}, "id = 1", isolation="snapshot") == 1
+        assert state(table) == {(1, "a"): 107, (2, "a"): 0}
+
+    def test_rows_that_move_elsewhere_are_no_reason_to_look_at_new_ones(self, table, other):
+        with table.transaction(isolation="snapshot") as tx:
+            tx.delete("id IN (1, 7)")
+            other.append([row(7), row(7, "new")])
+            other.update({"part": "'d'"}, "id = 9")
+        assert ids(table) == [2, 3, 4, 7, 7, 9]
+
+
 class TestMerge:
     def test_a_key_came(self, table, other):
         with table.transaction() as tx:

@@ -1,3 +1,5 @@
+import datetime as dt
+from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from phalanx.storage.files import DETACHED
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.transaction import view
 
+VERSIONS = "object_type = 'table_version'"
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
 
 
@@ -130,3 +133,35 @@ class TestRemembering:
             remembered.put(table._snapshot, each, {})
         known = [remembered.get(table._snapshot, each) is not None for each in rows]
         assert known == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("short", [2, 64], ids=["long", "short"])
+def test_a_leaf_goes_with_its_timeline(table, monkeypatch, short):
+    """Of a long one only the rows that are there are named: most have expired."""
+    monkeypatch.setattr(view, "_SHORT_TIMELINE", short)
+    for id in range(4):
+        table.append([{"id": id, "k": "a"}, {"id": id, "k": "a2"}])
+    age = dt.timedelta(0)
+    table.expire_snapshots(age)
+    table.append([{"id": 9, "k": "a"}])
+
+    def timelines():
+        rows = ManifestVersion(table._snapshot.location).read(["object_id"], VERSIONS)
+        return Counter(id.rpartition("$")[0] for id in rows["object_id"].to_pylist())
+
+    (leaf,) = [row for row in table._snapshot.leaves.rows() if row.keys == ("a",)]
+    before = timelines()
+    assert before[leaf.object_id] < leaf.version_number, "some have expired"
+    named, swap = [], ManifestVersion.swap
+
+    def recording(self, rows, removed=()):
+        named.extend(removed)
+        return swap(self, rows, removed)
+
+    monkeypatch.setattr(ManifestVersion, "swap", recording)
+    table.delete("k = 'a'")
+    del before[leaf.object_id]
+    assert timelines() == before
+    own = [id for id in named if id.startswith(f"{leaf.object_id}$")]
+    assert len(own) == (2 if short == 2 else leaf.version_number)
+    assert table.check().ok

@@ -370,8 +370,7 @@ class _Span:
         # The last row and column are for NULL, whose code is -1.
         table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
         table[:-1, :-1] = starts
-        where = year.codes.astype(np.intp) * table.shape[1] + finer[0].codes
-        found: np.ndarray[Any, Any] = table.reshape(-1)[where]
+        found: np.ndarray[Any, Any] = table[year.codes, finer[0].codes]
         if len(finer) > 1:
             found += finer[1].numbers() - 1
         if len(finer) > 2:

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.spark.door import Reply, Request, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.warehouse import Warehouse
+from phalanx.storage.location import Location
 from phalanx.table import health
 from phalanx.table.properties import span_of
 from phalanx.table.table import Table
@@ -66,6 +67,8 @@ class Procedure(ABC):
     parameters: ClassVar[tuple[Parameter, ...]]
     #: The columns of its result, with their Spark types.
     result: ClassVar[Mapping[str, str]]
+    #: Whether queries give other rows after it: what Spark has cached is of no use then.
+    changes_rows: ClassVar[bool] = False
 
     @abstractmethod
     def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
@@ -85,14 +88,23 @@ class Distributed(Procedure):
 
 def table_of(warehouse: Warehouse, arguments: Arguments) -> Table:
     """The table that a procedure is called for."""
-    return Table(Snapshot.latest(_location(warehouse, arguments)))
+    try:
+        return Table(Snapshot.latest(_location(warehouse, arguments)))
+    except TableNotFound:
+        name = ".".join(_parts(arguments))
+        raise TableNotFound(f"the catalog has no table {name}: SHOW TABLES lists them") from None
 
 
-def _location(warehouse: Warehouse, arguments: Arguments) -> Any:
+def _location(warehouse: Warehouse, arguments: Arguments) -> Location:
+    return warehouse.location(_parts(arguments))
+
+
+def _parts(arguments: Arguments) -> list[str]:
+    """The name of the table in parts; a path is one."""
     name = arguments.get("table")
     if not name:
         raise InvalidInput("which table? Give table => 'namespace.name'")
-    return warehouse.location([name] if "/" in name else name.replace("`", "").split("."))
+    return [name] if "/" in name else name.replace("`", "").split(".")
 
 
 def _span(text: str | None) -> dt.timedelta | None:
@@ -148,6 +160,7 @@ class Rollback(Procedure):
     description = "Bring an earlier version or tag back, as a new snapshot."
     parameters = (TABLE, Parameter("version", "STRING", "the version, or the name of a tag"))
     result: ClassVar = {"version": "BIGINT"}
+    changes_rows = True
 
     def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         table = table_of(warehouse, arguments)
@@ -198,6 +211,7 @@ class Repair(Procedure):
     description = "Mend what check finds where it can be mended, and say what cannot."
     parameters = (TABLE, DRY_RUN)
     result: ClassVar = {"report": "STRING"}
+    changes_rows = True
 
     def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
         return lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
@@ -261,7 +275,8 @@ def call_procedure(request: Request) -> Reply:
         state = base64.b64encode(pickle.dumps(rows.state)).decode()
         return {"work": list(rows.commands), "state": state}
     types = {"BIGINT": "long", "STRING": "string", "BOOLEAN": "boolean"}
-    return {
+    changed = {"changed": _parts(request["arguments"])} if found.changes_rows else {}
+    return changed | {
         "rows": [[spelled(row[name]) for name in found.result] for row in rows],
         "schema": {
             "type": "struct",

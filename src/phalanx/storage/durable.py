@@ -14,23 +14,32 @@ _SLACK_SECONDS = 2.0
 def sync(folders: Iterable[str], since: float) -> None:
     """Wait until every file below some folders that is newer than `since` is on disk.
 
-    The folders' own entries, and those of the folder they are in, are synced too.
+    So are the folders that have got something new: those below, the one that they are in, and
+    those above it, as far as they were made just now.
     """
-    parents = set()
+
+    def sync_new(path: str) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(path).st_mtime >= since - _SLACK_SECONDS:
+                _fsync(path)
+                return True
+        return False
+
+    above = set()
     for folder in folders:
-        parents.add(Path(folder).parent)
+        above.add(Path(folder).parent)
         for root, _, names in os.walk(folder):
-            changed = False
-            for name in names:
-                path = os.path.join(root, name)
-                with contextlib.suppress(FileNotFoundError):
-                    if os.stat(path).st_mtime >= since - _SLACK_SECONDS:
-                        _fsync(path)
-                        changed = True
-            if changed:
+            changed = [name for name in names if sync_new(os.path.join(root, name))]
+            # A folder's time is that of the last name in it that came or went.
+            if not sync_new(root) and changed:
                 _fsync(root)
-    for parent in parents:
+    for parent in above:
         _fsync(os.fspath(parent))
+        # Not every folder further up is ours to open.
+        with contextlib.suppress(PermissionError):
+            for further in parent.parents:
+                if not sync_new(os.fspath(further)):
+                    break
 
 
 def _fsync(path: str) -> None:

@@ -502,8 +502,9 @@ def open_leaf(location: Location, folder: str, version: int | None) -> Any:
         return location.open(uri, version, leaf_session())
     except (ValueError, OSError) as error:
         raise CorruptTable(
-            f"the leaf {uri} has no version {version}: if the table was dropped and made again, "
-            f"open it anew; if not, run check() ({location.reason(error)})"
+            f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table "
+            "was dropped and made again, open the table anew; if not, run check() "
+            f"({location.reason(error)})"
         ) from None
 
 

@@ -35,6 +35,9 @@ def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) ->
     """
     size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
     for table in _tables(data, schema, size):
+        # Arrow does not reliably know how many such rows there are.
+        if not table.num_columns and table.num_rows:
+            raise _no_columns(schema)
         yield conform(table, schema)
 
 
@@ -61,7 +64,8 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
             return _with_types(pa.Schema.from_pandas(data[fresh], preserve_index=False)), data
         except _ARROW_ERRORS as error:
             raise InvalidInput(f"new columns have no types of their own: {error}") from None
-    if not hasattr(data, "schema") and hasattr(data, "__arrow_c_stream__"):
+    known = isinstance(getattr(data, "schema", None), pa.Schema)
+    if not known and hasattr(data, "__arrow_c_stream__"):
         data = pa.RecordBatchReader.from_stream(data)
     if not isinstance(getattr(data, "schema", None), pa.Schema):
         raise InvalidInput(f"cannot read rows from {type(data).__name__}")
@@ -113,6 +117,8 @@ def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
     if not frame.columns.is_unique:
         raise InvalidInput("a column appears twice in the rows")
+    if len(frame) and not len(frame.columns):
+        raise _no_columns(schema)
     columns = {}
     for name in frame.columns:
         column = frame[name]
@@ -233,6 +239,10 @@ def check_columns(found: pa.Schema, schema: pa.Schema) -> None:
             raise InvalidInput(
                 f"column {field.name!r} is {given}, and the table has {field.type}: cast it first"
             )
+
+
+def _no_columns(schema: pa.Schema) -> InvalidInput:
+    return InvalidInput(f"the rows have no column: the table has {', '.join(schema.names)}")
 
 
 def _extra(names: list[str], schema: pa.Schema) -> InvalidInput:

@@ -21,6 +21,9 @@ from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.transaction.snapshot import Snapshot
 
+#: What else there is to know of a leaf than its partition values.
+_OF_LEAVES = ("spec", "rows", "bytes", "fragments", "version", "uri")
+
 
 def partitions(snapshot: Snapshot) -> pa.Table:
     """One row for each leaf."""
@@ -28,7 +31,9 @@ def partitions(snapshot: Snapshot) -> pa.Table:
     fields = {f.field_id: f for spec in head.specs for f in spec.fields}
     columns: dict[str, Any] = {"spec": pa.array(leaves.spec_ids, pa.int32())}
     for id, field in fields.items():
-        columns[id] = leaves.column(field.column_name).arrow()
+        # A field may be called what one of our own columns is called.
+        name = f"partition.{id}" if id in _OF_LEAVES else id
+        columns[name] = leaves.column(field.column_name).arrow()
     sizes = _sizes(snapshot) if head.transactions == "weak" else {}
     for name in ("row_count", "byte_count", "fragment_count"):
         columns[name.removesuffix("_count") + "s"] = sizes.get(name, leaves.table.column(name))

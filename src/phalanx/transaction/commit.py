@@ -15,7 +15,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Protocol
 
@@ -144,6 +144,9 @@ class Transaction:
             refused = isinstance(error, InvalidInput | TableNotFound)
             # Refused before anything was recorded, the transaction can go on without it.
             self._failed |= not (refused and self._view.steps == before)
+            if isinstance(error, CorruptTable):
+                # What is missing may be missing because another table lies here now.
+                self._check_same(Snapshot.latest(self.location))
             raise
         self.operations.append(operation)
 
@@ -188,12 +191,9 @@ class Transaction:
                 else:
                     self._view.base.manifest = newest.manifest
                 try:
-                    done = self._swap()
+                    return self._swap()
                 except SwapLost:
                     attempt += 1
-                else:
-                    _tidy(done)
-                    return done
             if time.monotonic() > deadline:
                 raise ConflictError(
                     f"the transaction {self.id} on {self.location.uri} lost to others {attempt} "
@@ -203,6 +203,8 @@ class Transaction:
 
     def _commit_weak(self) -> Snapshot:
         """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
+        if self._took_long:
+            self._verify_pending()
         if not self.named:
             self._view.settle()
         for attempt in range(1000):
@@ -239,10 +241,10 @@ class Transaction:
                     # The reply was lost, not necessarily the commit.
                     if not self.landed():
                         raise
-                if self.durable:
-                    durable.sync([self.location.manifest], self._started)
                 done = Snapshot.latest(self.location)
                 _complete(done.manifest, done.head)
+                if self.durable:
+                    durable.sync([self.location.manifest], self._started)
                 return done
             lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
@@ -289,7 +291,7 @@ class Transaction:
         rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
         if self.epoch is not None:
             self.epoch.mark(rows, head)
-        if time.time() - self._started > _VERIFY_AFTER.total_seconds():
+        if self._took_long:
             self._verify()
         if self.durable:
             durable.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
@@ -338,26 +340,48 @@ class Transaction:
                 reach("commit.leaf-anchored")
         manifest = ManifestVersion(self.location, version)
         _complete(manifest, head)
-        return Snapshot(manifest, head, self._view.current().leaves)
+        done = Snapshot(manifest, head, self._view.current().leaves)
+        _tidy(done)
+        if self.durable:
+            # What comes after the swap is new, too, and it is what is opened next.
+            durable.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
+        return done
+
+    @property
+    def _took_long(self) -> bool:
+        """Whether what was written may have been taken for a leftover."""
+        return time.time() - self._started > _VERIFY_AFTER.total_seconds()
 
     def _verify(self) -> None:
-        """What took long may have been taken for a leftover: see that it is still there."""
+        """See that what was committed to leaves is still there."""
         for leaf, version in self._view.changed_leaves():
             folder = DatasetFolder(self.location, leaf.folder)
             try:
                 gone = folder.missing(version)
             except CorruptTable as error:
                 gone = [str(error)]
-            if gone:
-                raise ConflictError(
-                    f"the transaction {self.id} on {self.location.uri} took so long that a vacuum "
-                    f"has removed files it had written ({gone[0]}): nothing was changed, try again"
-                )
+            self._refuse_without(gone)
+
+    def _verify_pending(self) -> None:
+        """The same for files that a weak table's leaves are yet to get."""
+        for leaf, paths in self._view.pending_files():
+            there = DatasetFolder(self.location, leaf.folder).by_path
+            self._refuse_without([path for path in paths if path not in there])
+
+    def _refuse_without(self, gone: Sequence[str]) -> None:
+        if gone:
+            raise ConflictError(
+                f"the transaction {self.id} on {self.location.uri} took so long that a vacuum has "
+                f"removed files it had written ({gone[0]}): nothing was changed, try again"
+            )
+
+    def _check_same(self, newest: Snapshot) -> None:
+        if newest.head.table_id != self.base.head.table_id:
+            raise ConflictError(f"the table {self.location.uri} was dropped and made again")
 
     def _check_table(self, newest: Snapshot) -> None:
         """What the rows were written for must still be there."""
-        if newest.head.table_id != self.base.head.table_id:
-            raise ConflictError(f"the table {self.location.uri} was dropped and made again")
+        self._check_same(newest)
         # Rows of a weak table are written already. In a strong one every change sees for itself.
         if (self.reads or self._view.is_weak) and newest.head.schema != self.base.head.schema:
             raise ConflictError(

@@ -462,6 +462,22 @@ class View:
         """Where the transaction has written."""
         return [self.base.location.child(work.place.folder) for work in self._works.values()]
 
+    def pending_files(self) -> list[tuple[Leaf, list[str]]]:
+        """The leaves that get files which are not committed yet, and the paths of those."""
+        return [
+            (
+                self._leaf(work.place),
+                [
+                    f"data/{file.path}"
+                    for part in work.pending.added
+                    for fragment in part.fragments
+                    for file in fragment.files
+                ],
+            )
+            for work in self._works.values()
+            if work.pending.added
+        ]
+
     def changed_leaves(self) -> list[tuple[Leaf, int | None]]:
         """The leaves that the transaction leaves behind changed, with their versions."""
         return [

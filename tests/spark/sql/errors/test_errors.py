@@ -1,9 +1,11 @@
 """Errors arrive as one Spark error with one sentence, and no Python traceback."""
 
+import re
 import shutil
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, SparkRuntimeException
+from pyspark.sql.functions import expr
 
 
 def sentence(caught):
@@ -68,3 +70,14 @@ def test_a_catalog_without_a_warehouse(spark):
     with pytest.raises(AnalysisException, match="has no warehouse") as caught:
         spark.sql("SELECT * FROM phalanx.db.t")
     sentence(caught)
+
+
+def test_what_a_task_refuses_is_one_sentence(lake):
+    lake.sql("CREATE TABLE {db}.t (id BIGINT, g INT) PARTITIONED BY (g)")
+    frame = lake.spark.range(3).selectExpr("id", "CAST(id AS INT) AS g")
+    with pytest.raises(SparkRuntimeException) as caught:
+        frame.writeTo(lake["t"]).overwrite(expr("g = 1"))
+    text = str(caught.value)
+    assert re.match(r"\d rows? do(es)? not match g = 1: only rows that match", text), text
+    assert len(text) < 300
+    assert lake.rows("SELECT id FROM {db}.t") == []

@@ -62,3 +62,22 @@ def test_refusals(table, procedure, arguments, message):
     arguments = arguments.format(name=f"{table.name}.t", ns=table.name)
     with pytest.raises(AnalysisException, match=message):
         call(table, procedure, arguments)
+
+
+def test_what_spark_has_cached_is_read_again_after_a_rollback(lake):
+    lake.sql("CREATE TABLE {db}.t (id INT, g INT) PARTITIONED BY (g)")
+    lake.sql("INSERT INTO {db}.t VALUES (1, 1), (2, NULL)")
+    lake.sql("CACHE TABLE {db}.t")
+    lake.sql("INSERT INTO {db}.t VALUES (4, 4)")
+    assert sorted(lake.rows("SELECT id FROM {db}.t")) == [(1,), (2,), (4,)]
+    lake.sql(f"CALL lake.system.rollback('{lake.name}.t', '2')")
+    assert sorted(lake.rows("SELECT id FROM {db}.t")) == [(1,), (2,)]
+    lake.sql("INSERT INTO {db}.t SELECT id + 100, g FROM {db}.t")
+    assert sorted(lake.rows("SELECT id FROM {db}.t")) == [(1,), (2,), (101,), (102,)]
+    lake.sql("UNCACHE TABLE {db}.t")
+    assert sorted(lake.rows("SELECT id FROM {db}.t")) == [(1,), (2,), (101,), (102,)]
+
+
+def test_a_table_that_is_not_there_is_named_as_in_sql(lake):
+    with pytest.raises(AnalysisException, match=r"the catalog has no table nowhere\.nothing"):
+        lake.sql("CALL lake.system.rollback('nowhere.nothing', '1')")

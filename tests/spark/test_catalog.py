@@ -1,0 +1,44 @@
+"""What the catalog stores of a statement, without a Spark session."""
+
+import json
+
+import pytest
+
+import phalanx
+from phalanx.spark import catalog, writer
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+}
+
+
+@pytest.mark.parametrize("mode", ["create", "replace"])
+def test_options_are_not_stored(tmp_path, mode):
+    """Spark sends what stands in OPTIONS twice, and some of it is secret."""
+    request = {
+        "catalog": {"warehouse": str(tmp_path)},
+        "ident": ["default", "t"],
+        "mode": "create",
+        "schema": json.dumps(SCHEMA),
+        "partitioning": [],
+        "properties": {},
+    }
+    if mode == "replace":
+        writer.commit_staged({"table": catalog.stage_table(request)["handle"]})
+    given = {
+        "team": "us",
+        "provider": "phalanx",
+        "secret_access_key": "hush",
+        "option.secret_access_key": "hush",
+        "storage.session_token": "hush",
+        "option.storage.session_token": "hush",
+    }
+    found = catalog.stage_table({**request, "mode": mode, "properties": given})
+    assert "hush" not in json.dumps(found)
+    writer.commit_staged({"table": found["handle"]})
+    table = phalanx.open(tmp_path / "default" / "t")
+    assert table.properties == {"team": "us"}
+    stored = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert stored
+    assert not any(b"hush" in path.read_bytes() for path in stored)

@@ -1,0 +1,197 @@
+"""Jobs of Spark: what tasks write and what the commit makes of it, without a Spark session."""
+
+import base64
+import datetime as dt
+import json
+import os
+import pickle
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import ConflictError
+from phalanx.spark import changes, writer
+from phalanx.spark.handles import Handle
+from phalanx.spark.staging import Stage
+from phalanx.spark.types import spark_schema
+from phalanx.storage import durable
+from phalanx.storage.location import Location
+
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
+ROWS = {"id": pa.array([2, 3]), "part": pa.array(["a", "b"])}
+HOURS_25 = 25 * 3600
+
+
+@pytest.fixture
+def make(root):
+    """Make a table with one row, or none to begin with."""
+
+    def made(transactions="strong"):
+        table = phalanx.create(root, SCHEMA, ["part"], transactions=transactions)
+        return table.append([{"id": 1, "part": "a"}])
+
+    return made
+
+
+class Job:
+    """A write that is not committed yet: its tasks have run, in this process."""
+
+    def __init__(self, target, command="append"):
+        common = {"table": target.to_json(), "options": {}, "filters": [], "zone": "UTC"}
+        batch = pa.record_batch(ROWS)
+        if command == "merge":
+            found = changes.start_changes({**common, "command": "merge"})
+            nothing = {"_leaf": pa.nulls(2, pa.string()), "_rowid": pa.nulls(2, pa.int64())}
+            batch = pa.record_batch({"_op": pa.array([2, 2], pa.int32()), **nothing, **ROWS})
+        else:
+            schema = json.dumps(spark_schema(SCHEMA))
+            found = writer.start_write(
+                {**common, "mode": command, "functions": True, "schema": schema}
+            )
+        task, _ = pickle.loads(base64.b64decode(found["command"]))
+        self.messages = [
+            base64.b64encode(message.column(0)[0].as_py()).decode()
+            for message in task(iter([batch]))
+        ]
+        # As it comes back from the JVM.
+        self.job, self.command = json.loads(json.dumps(found["job"])), command
+
+    def commit(self, started=None):
+        """`started` for a job that takes long: by the clock it has begun just now."""
+        job = self.job if started is None else {**self.job, "started": started}
+        if "head" in job["table"]:
+            table = job["table"] if started is None else {**job["table"], "started": started}
+            return writer.commit_staged({"table": table, "messages": self.messages})
+        end = changes.commit_changes if self.command == "merge" else writer.commit_write
+        return end({"job": job, "messages": self.messages})
+
+
+def handle(table):
+    return Handle.of(table._snapshot)
+
+
+def replacement(root):
+    return Stage.make(Location(root), True, SCHEMA, ["part"], None, {})
+
+
+def files(root):
+    return {os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names}
+
+
+def rows(root):
+    return sorted(tuple(row.values()) for row in phalanx.open(root).scan().to_arrow().to_pylist())
+
+
+class TestLongJobs:
+    """Vacuum takes files that nothing refers to for leftovers, once they are old enough."""
+
+    KINDS = ("append", "table", "merge", "replace", "weak append")
+
+    def job(self, make, root, kind):
+        table = make("weak" if kind == "weak append" else "strong")
+        target = replacement(root) if kind == "replace" else handle(table)
+        return Job(target, {"replace": "append", "weak append": "append"}.get(kind, kind))
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_files_that_a_vacuum_has_taken_are_missed(self, make, root, kind):
+        job, then = self.job(make, root, kind), time.time() - HOURS_25
+        for path in files(root):
+            os.utime(path, (then, then))
+        assert phalanx.open(root).vacuum(older_than=dt.timedelta(hours=24)).files
+        with pytest.raises(ConflictError, match="a vacuum has removed files"):
+            job.commit(then)
+        assert rows(root) == [(1, "a")]
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_one_whose_files_are_there_is_committed(self, make, root, kind):
+        self.job(make, root, kind).commit(time.time() - HOURS_25)
+        first = [] if kind in ("table", "replace") else [(1, "a")]
+        assert rows(root) == [*first, (2, "a"), (3, "b")]
+        assert phalanx.open(root).check().ok
+
+
+class TestDurable:
+    @pytest.mark.parametrize("kind", ["append", "merge", "create", "replace", "weak append"])
+    def test_what_tasks_wrote_long_before_the_commit(self, make, root, monkeypatch, kind):
+        before = set()
+        if kind == "create":
+            target = Stage.make(Location(root), False, SCHEMA, ["part"], None, {})
+        else:
+            table = make("weak" if kind == "weak append" else "strong")
+            target, before = replacement(root) if kind == "replace" else handle(table), files(root)
+        job = Job(target, "merge" if kind == "merge" else "append")
+        written, then = files(root) - before, time.time() - 3600
+        assert sum(path.endswith(".lance") for path in written) == 2
+        for path in written:
+            os.utime(path, (then, then))
+        synced, real = set(), durable._fsync
+        monkeypatch.setattr(durable, "_fsync", lambda path: (synced.add(path), real(path)))
+        monkeypatch.setenv("PHALANX_DURABLE", "1")
+        job.commit(then - 1)
+        assert written <= synced
+        made = {path for path in files(root) - before if not path.endswith(".lock")}
+        assert made <= synced
+        folders = {
+            parent for path in made for parent in Path(path).parents if root in parent.parents
+        }
+        assert {str(folder) for folder in folders | {root}} <= synced
+
+
+class TestReplace:
+    def test_of_a_table_that_was_dropped_and_made_again(self, make, root):
+        make()
+        job = Job(replacement(root))
+        shutil.rmtree(root)
+        make()
+        with pytest.raises(ConflictError, match="dropped and made again"):
+            job.commit()
+        assert rows(root) == [(1, "a")]
+
+
+class TestDelete:
+    """DELETE by filters: they are of the table that Spark has looked at."""
+
+    SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.int32())])
+
+    @pytest.fixture
+    def table(self, root):
+        return phalanx.create(root, self.SCHEMA).append([{"id": 1, "a": 5}, {"id": 2}])
+
+    def delete(self, table, *filters):
+        writer.delete({"table": table.to_json(), "filters": filters, "zone": "UTC"})
+
+    IS_NULL = {"call": "IS_NULL", "args": [{"column": ["a"]}]}  # noqa: RUF012
+    IS_5 = {"call": "=", "args": [{"column": ["a"]}, {"value": 5, "type": '"integer"'}]}  # noqa: RUF012
+
+    def test_rows_that_came_since_are_deleted_too(self, table, root):
+        seen = handle(table)
+        phalanx.open(root).append([{"id": 3}, {"id": 4, "a": 4}])
+        self.delete(seen, self.IS_NULL)
+        assert rows(root) == [(1, 5), (4, 4)]
+
+    def test_a_column_that_was_dropped(self, table, root):
+        seen, other = handle(table), phalanx.open(root)
+        other.drop_column("a").append([{"id": 3}])
+        with pytest.raises(ConflictError, match="schema"):
+            self.delete(seen, self.IS_NULL)
+        assert rows(root) == [(1,), (2,), (3,)]
+
+    def test_a_column_that_has_become_wider(self, table, root):
+        seen, other = handle(table), phalanx.open(root)
+        other.change_type("a", pa.int64()).append([{"id": 3, "a": 2**32 + 5}])
+        with pytest.raises(ConflictError, match="schema"):
+            self.delete(seen, self.IS_5)
+        assert phalanx.open(root).count() == 3
+
+    @pytest.mark.parametrize("filter", [IS_NULL, IS_5, None], ids=["null", "5", "all"])
+    def test_a_table_that_was_dropped_and_made_again(self, table, root, filter):
+        seen = handle(table)
+        shutil.rmtree(root)
+        phalanx.create(root, self.SCHEMA).append([{"id": 9, "a": 5}, {"id": 8}])
+        with pytest.raises(ConflictError, match="dropped and made again"):
+            self.delete(seen, *([filter] if filter else []))
+        assert phalanx.open(root).count() == 2
