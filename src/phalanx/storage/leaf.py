@@ -380,7 +380,7 @@ class Leaf:
             if isinstance(made, LanceOperation.Restore) and made.version == version:
                 return False
             self.open(version).restore()
-        except (OSError, ValueError, CorruptTable) as error:
+        except (OSError, ValueError, PhalanxError) as error:
             log.debug("the leaf %s was not anchored: %s", self.uri, error)
             return False
         return True
@@ -496,11 +496,16 @@ def fragments_of(location: Location, folder: str, version: int | None) -> list[F
 
 
 def open_leaf(location: Location, folder: str, version: int | None) -> Any:
-    """The Lance dataset of a leaf at a version. Raises CorruptTable where there is none."""
+    """The Lance dataset of a leaf at a version. Raises CorruptTable where there is none.
+
+    Where its store cannot be reached, that is a PhalanxError and says nothing of the leaf.
+    """
     uri = location.child(folder)
     try:
         return location.open(uri, version, leaf_session())
     except (ValueError, OSError) as error:
+        if location.is_unreachable(error):
+            raise PhalanxError(f"cannot reach {uri}: {location.reason(error)}") from None
         raise CorruptTable(
             f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table "
             "was dropped and made again, open the table anew; if not, run check() "

@@ -32,6 +32,8 @@ _DAMAGED = re.compile(
 )
 #: The same, where what decodes a file had not thought of it.
 _PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
+#: How errors read that say nothing of what is there.
+_UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")
 
 
 class Location:
@@ -99,6 +101,13 @@ class Location:
         return bool(
             _DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error))
         )
+
+    def is_unreachable(self, error: BaseException) -> bool:
+        """Whether an error says that a store was not reached, and nothing of what is there."""
+        text = str(error).lower()
+        if self.is_damage(error) or "not found" in text:
+            return False
+        return any(sign in text for sign in _UNREACHABLE)
 
     def __repr__(self) -> str:
         return f"Location({self.uri!r})"

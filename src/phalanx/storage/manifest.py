@@ -309,7 +309,7 @@ class ManifestVersion:
         try:
             return self._scanned(wanted, filter, many, False if many else None)
         except (ValueError, OSError) as error:
-            if not many and not is_unreachable(error):
+            if not many and not self.location.is_unreachable(error):
                 with contextlib.suppress(ValueError, OSError):
                     return self._scanned(wanted, filter, many, False)
             if not _is_missing(error):
@@ -493,16 +493,6 @@ def _unreadable(location: Location, error: Exception) -> PhalanxError:
         return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
     if "No object store provider" in str(error):
         return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
-    if is_unreachable(error):
+    if location.is_unreachable(error):
         return PhalanxError(f"cannot reach {location.uri}: {location.reason(error)}")
     return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")
-
-
-def is_unreachable(error: Exception) -> bool:
-    """Whether an error says that a store was not reached, and nothing of what is there."""
-    text = str(error).lower()
-    return any(sign in text for sign in _UNREACHABLE)
-
-
-#: How errors read that say nothing of the manifest itself.
-_UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")

@@ -19,7 +19,7 @@ from phalanx.model.specs import COLUMN_PREFIX
 from phalanx.model.spelling import quote
 from phalanx.storage.head import HEAD_ID
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import INDEXED, ManifestVersion, is_unreachable
+from phalanx.storage.manifest import INDEXED, ManifestVersion
 
 STATISTICS = "column_stats"
 _ROW_NUMBER = "_rowid"
@@ -124,7 +124,7 @@ def _is_usable(manifest: ManifestVersion, column: str) -> bool:
     try:
         manifest.dataset.scanner(columns=[column], filter=f"{column} = {value}").to_table()
     except (OSError, ValueError) as error:
-        return is_unreachable(error)
+        return manifest.location.is_unreachable(error)
     return True
 
 
