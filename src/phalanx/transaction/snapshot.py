@@ -188,9 +188,10 @@ class Snapshot:
         )
         if not 1 <= sequence < self.sequence or not self.head.ours:
             raise missing
-        expired = TableNotFound(f"version {sequence} of the table {self.location.uri} has expired")
+        about = f"version {sequence} of the table {self.location.uri} has"
         if not self.can_open(sequence):
-            raise expired
+            raise TableNotFound(f"{about} expired")
+        removed = TableNotFound(f"{about} been removed from the manifest")
         versions = [v for v in self.manifest.versions() if v <= self.manifest.version]
         low, high = 0, len(versions)
         while low < high:
@@ -213,7 +214,7 @@ class Snapshot:
             if candidate.sequence == sequence:
                 return candidate
             break
-        raise expired
+        raise removed
 
     def can_open(self, sequence: int) -> bool:
         """Whether a version has not expired: it is recent enough, or a tag holds it."""
