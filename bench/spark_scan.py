@@ -1,6 +1,6 @@
 """Full scans in Spark, against Spark's own Parquet reader on the same rows.
 
-One table has 4M rows of ordinary columns, the other 100k rows with a vector of 768 floats that
+One table has 4M rows of ordinary columns, the other 500k rows with a vector of 768 floats that
 no query selects.
 """
 
@@ -16,7 +16,7 @@ from bench.engine import drain, spark
 from bench.measure import Figure, interleaved
 
 ROWS = 4_000_000
-WIDE_ROWS = 100_000
+WIDE_ROWS = 500_000
 RUNS = 7
 
 NARROW = (

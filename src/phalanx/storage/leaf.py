@@ -36,8 +36,10 @@ Overwrite = LanceOperation.Overwrite
 EMPTY_VERSION = 1
 #: How far back a leaf's changes are followed before they count as unknown.
 _LONGEST_LINE = 1000
-#: How many bytes a batch may have on its way out of a leaf.
+#: How many bytes a batch may have on its way out of a leaf, and rows: of narrow ones, Lance's own
+#: 8,192 would be many small batches.
 BATCH_BYTES = 8 * 1024 * 1024
+BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True)
@@ -438,6 +440,7 @@ class Leaf:
             whole=whole,
             row_ids=row_ids,
             limit=limit,
+            batch_size=BATCH_ROWS,
             batch_size_bytes=BATCH_BYTES,
             scan_in_order=in_order,
             fragments=_chosen(handle, fragments),
