@@ -32,7 +32,11 @@ WIDE = (
 QUERIES = {
     "all but a string": ("SELECT id, a, b, x, y, ts FROM {table}", 1.15),
     "every column": ("SELECT * FROM {table}", 1.15),
-    "aggregates": ("SELECT country, sum(a), avg(x), max(ts) FROM {table} GROUP BY country", 1.15),
+    "aggregates": ("SELECT b % 20, sum(a), avg(x), max(ts) FROM {table} GROUP BY 1", 1.15),
+    "aggregates by partition, without a shuffle": (
+        "SELECT country, sum(a), avg(x), max(ts) FROM {table} GROUP BY country",
+        1.15,
+    ),
     "filter": ("SELECT id, x, name FROM {table} WHERE b < 500 AND x > 0.5", 1.15),
     "one narrow column": ("SELECT b FROM {table}", 1.3),
 }

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
@@ -24,7 +23,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.reader import PARTITION, AboutTask, Piece
 from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
-from phalanx.spark.types import exchange_type, is_finer
+from phalanx.spark.types import is_finer
 from phalanx.storage.leaves import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
@@ -216,7 +215,7 @@ class Planner:
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
-            "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._share()),
+            "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._tasks.share),
             "summary": self._summary(),
         }
 
@@ -233,13 +232,6 @@ class Planner:
         name = self._plan.name_of(row) if PARTITION in hidden else ""
         piece = self._tasks.piece(row, name, where=self._plan.residual(row.index), group=group)
         return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
-
-    def _share(self) -> float:
-        """What part of the bytes the columns are, roughly."""
-        schema = self._snapshot.head.schema.arrow
-        whole = sum(_width(field.type) for field in schema)
-        fields = json.loads(self._request["schema"])["fields"]
-        return min(1.0, sum(_width(exchange_type(f["type"])) for f in fields) / max(whole, 1))
 
     # Tasks with partition keys, one or more for each leaf
 
@@ -313,18 +305,3 @@ def _with_null(filter: Mapping[str, Any]) -> Mapping[str, Any]:
     column = filter["args"][0]
     nulls = {"call": "IS_NULL", "args": [column]}
     return {"call": "OR", "args": [{**filter, "args": [column, *known]}, nulls]} if known else nulls
-
-
-def _width(type: pa.DataType) -> int:
-    """About how many bytes a value takes."""
-    t = pa.types
-    if t.is_fixed_size_list(type):
-        return int(type.list_size) * _width(type.value_type)
-    if t.is_struct(type):
-        return sum(_width(field.type) for field in type)
-    if t.is_nested(type):
-        return 64
-    try:
-        return max(1, int(type.bit_width) // 8)
-    except ValueError:
-        return 16

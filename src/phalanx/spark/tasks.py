@@ -7,12 +7,16 @@ import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+
+import pyarrow as pa
 
 from phalanx.model.predicates import columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.spark.door import Request
 from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
+from phalanx.spark.types import exchange_type
 from phalanx.storage import bundle
 from phalanx.storage.bundle import Member
 from phalanx.storage.leaf import fragments_of
@@ -23,6 +27,8 @@ from phalanx.storage.location import Location
 _OPEN_BYTES = 256 * 1024
 #: What a task reads at least, if there is so much.
 SMALLEST = 4 * 1024 * 1024
+#: What part of a leaf's bytes is read at least, however little is wanted of it.
+_LEAST_SHARE = 1 / 64
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,18 @@ class Tasks:
         special = {PARTITION, LEAF, ROW_ID}.difference(schema.tagged.names)
         #: Which of the columns wanted are hidden ones, and not the table's own.
         self.hidden = tuple(name for name in self.columns if name in special)
+
+    @cached_property
+    def share(self) -> float:
+        """What part of the bytes is read, roughly: that of the columns wanted."""
+        mine = {field.name: _width(field.type) for field in self._schema.arrow}
+        wanted = 0
+        for field in json.loads(self._request["schema"])["fields"]:
+            # Of a struct Spark may want some fields only.
+            part = isinstance(field["type"], dict) and field["type"].get("type") == "struct"
+            width = _width(exchange_type(field["type"])) if part else 0
+            wanted += width or mine.get(field["name"], 0)
+        return min(1.0, max(_LEAST_SHARE, wanted / max(1, sum(mine.values()))))
 
     def piece(self, row: LeafRow, partition: str, **more: Any) -> Piece:
         """A leaf as a task reads it, with the values of the hidden columns that are wanted."""
@@ -82,15 +100,19 @@ class Tasks:
 
     def alone(self, leaf: Chosen) -> list[str]:
         """The commands of one leaf, which nothing else is read with."""
-        parts = self._split(leaf, self._request["task_bytes"])
+        parts = self._split(leaf, self._most)
         return [self._command(pieces) for pieces in parts]
 
     def _task_bytes(self, chosen: Sequence[Chosen]) -> int:
-        """How much one task reads: all cores get some, and none more than Spark allows."""
+        """How large leaves of one task are: all cores get some, and none reads too much."""
         total = sum(leaf.bytes + _OPEN_BYTES for leaf in chosen)
         each = total // max(1, int(self._request["cores"]))
-        most: int = self._request["task_bytes"]
-        return max(1, min(most, max(SMALLEST, each)))
+        return max(1, min(self._most, max(int(SMALLEST / self.share), each)))
+
+    @property
+    def _most(self) -> int:
+        """The bytes of leaves of which a task reads as much as Spark allows."""
+        return int(self._request["task_bytes"] / self.share)
 
     def _split(self, leaf: Chosen, size: int) -> list[list[Piece]]:
         """A leaf in parts of whole fragments."""
@@ -155,3 +177,18 @@ def command_of(task: Any, schema: str) -> str:
 
     pickled = pickle.dumps((Task(task), StructType.fromJson(json.loads(schema))))
     return base64.b64encode(pickled).decode()
+
+
+def _width(type: pa.DataType) -> int:
+    """About how many bytes a value takes."""
+    t = pa.types
+    if t.is_fixed_size_list(type):
+        return int(type.list_size) * _width(type.value_type)
+    if t.is_struct(type):
+        return sum(_width(field.type) for field in type)
+    if t.is_nested(type):
+        return 64
+    try:
+        return max(1, int(type.bit_width) // 8)
+    except ValueError:
+        return 16
