@@ -242,8 +242,6 @@ class PhalanxScan(
       .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
-    // What was too much to have keys may be little by now, but Spark has planned without them.
-    if (reported.isEmpty) packed = true
     runtime ++= predicates
     planned = None
     tasks = None

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,8 +33,13 @@ def run(capsys):
     return _run
 
 
+def test_it_is_what_gets_installed():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"phalanx": f"{main.__module__}:{main.__name__}"}
+
+
 def test_as_a_process(table):
-    """The entry point is installed, and says what the method says."""
+    """It says what the method says."""
     command = [sys.executable, "-c", "import sys, phalanx.cli; sys.exit(phalanx.cli.main())"]
     found = subprocess.run([*command, "advise", table.uri], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime as dt
 import json
 import os
 import sys
@@ -97,13 +98,15 @@ def _rewrite(arguments: Arguments) -> object:
 
 
 def _expire(arguments: Arguments) -> object:
-    age = None if arguments.older_than is None else span_of(arguments.older_than)
-    return _open(arguments).expire_snapshots(age, arguments.dry_run)
+    return _open(arguments).expire_snapshots(_age(arguments), arguments.dry_run)
 
 
 def _vacuum(arguments: Arguments) -> object:
-    age = None if arguments.older_than is None else span_of(arguments.older_than)
-    return _open(arguments).vacuum(age, arguments.dry_run, arguments.force)
+    return _open(arguments).vacuum(_age(arguments), arguments.dry_run, arguments.force)
+
+
+def _age(arguments: Arguments) -> dt.timedelta | None:
+    return None if arguments.older_than is None else span_of(arguments.older_than)
 
 
 def _check(arguments: Arguments) -> object:

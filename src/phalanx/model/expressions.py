@@ -34,7 +34,7 @@ from phalanx.model.predicates import (
     to_text,
 )
 from phalanx.model.schema import extract
-from phalanx.model.spelling import arrow_literal, spell_literal
+from phalanx.model.spelling import arrow_literal, quote, spell_literal, type_name
 
 _names = itertools.count()
 
@@ -134,8 +134,7 @@ class _Checked(_DataFusion):
         return f"CAST({self.term(term)} AS DECIMAL(20, 0))"
 
     def _fitting(self, sql: str, term: Term) -> str:
-        name = str(type_of(term)).capitalize().replace("Ui", "UI")
-        return f"arrow_cast({sql}, '{name}')"
+        return f"arrow_cast({sql}, {quote(type_name(type_of(term)))})"
 
 
 def _is_whole(term: Call) -> bool:

@@ -166,6 +166,8 @@ class Planner:
         self._indices = self._plan.indices
         if request.get("leaves") is not None:
             self._indices = np.intersect1d(self._indices, np.array(request["leaves"], np.int64))
+        # Spark has planned by the keys of these: what a join leaves of them has the same, or none.
+        self._planned = self._indices
         for predicate in _translatable(request.get("runtime") or (), schema, zone):
             self._indices = np.intersect1d(self._indices, Plan(self._snapshot, predicate).indices)
         if request.get("limit") is not None:
@@ -241,16 +243,16 @@ class Planner:
         head, leaves = self._snapshot.head, self._snapshot.leaves
         if self._request.get("limit") is not None:
             return [], "the scan has a limit"
-        if not len(self._indices):
+        if not len(self._planned):
             return [], "no partition is left"
         bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
-        small = leaves.byte_counts[self._indices] < self._request["task_bytes"] // 4
+        small = leaves.byte_counts[self._planned] < self._request["task_bytes"] // 4
         if int(small.sum()) > bound:
             return (
                 [],
                 f"{int(small.sum()):,} small partitions are more than {KEYED_LEAVES} = {bound}",
             )
-        ids = set(np.unique(leaves.spec_ids[self._indices]).tolist())
+        ids = set(np.unique(leaves.spec_ids[self._planned]).tolist())
         specs = [spec for spec in head.specs if spec.id in ids]
         fields = reported(_shared(specs), head.schema)
         usable = [

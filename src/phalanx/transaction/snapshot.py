@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import threading
 from collections.abc import Mapping
@@ -193,21 +194,22 @@ class Snapshot:
             raise TableNotFound(f"{about} expired")
         removed = TableNotFound(f"{about} been removed from the manifest")
         versions = [v for v in self.manifest.versions() if v <= self.manifest.version]
+        sequence_in = functools.cache(self._sequence_in)
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            known, found = middle, self._sequence_in(versions[middle])
+            known, found = middle, sequence_in(versions[middle])
             while found is None and known > low:
                 # A version that another client has damaged: the one before it decides.
                 known -= 1
-                found = self._sequence_in(versions[known])
+                found = sequence_in(versions[known])
             if found is not None and found > sequence:
                 high = known
             else:
                 low = middle + 1
         # A version that has lost its head says nothing: the one before it counts.
         for version in reversed(versions[:low]):
-            if self._sequence_in(version) is None:
+            if sequence_in(version) is None:
                 continue
             candidate = Snapshot(ManifestVersion(self.location, version))
             candidate._travelled = True
@@ -317,7 +319,7 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Sna
     if changed:
         found = found.take(changed)
         newer = Leaves.of_rows(found, manifest, newest)
-        leaves = leaves.apply([leaves.matching(newer.row(i)) for i in range(len(newer))])
+        leaves = leaves.apply([leaves.matching(row) for row in newer.rows()])
     news = frozenset(made["transaction_id"] for made in described)
     snapshot = Snapshot(manifest, newest, leaves, news)
     if 0 < len(changed) <= _FEW_LEAVES and "column_stats" in found.schema.names:

@@ -422,10 +422,7 @@ class View:
                 row = _row(work)
                 _add_leaf(rows, row, work, sequence, self.schema)
                 _remembered.put(self.base, row, work.statistics or {}, self.schema)
-        removed = [place.leaf_id for place in gone]
-        for place in gone:
-            assert place.row is not None
-            removed += self._timeline(place.leaf_id, place.row.version_number)
+        removed = [place.leaf_id for place in gone] + self._timelines(gone)
         living = {id for id, work in self._works.items() if not work.gone}
         emptied = emptied_namespaces(self.leaves, gone)
         for id in living:
@@ -437,16 +434,23 @@ class View:
         for name, tag in self._tagged.items():
             if tag is not None:
                 rows.add(tag_row(name), TAG, tag, sequence=int(tag["version"]))
-            elif name in self.base.tags():
+            else:
                 removed.append(tag_row(name))
         return removed + sorted(emptied)
 
-    def _timeline(self, leaf_id: str, length: int) -> list[str]:
-        """The rows of a leaf's timeline. Of a long one most have expired: those are not named."""
-        if length <= _SHORT_TIMELINE:
-            return [f"{leaf_id}${number}" for number in range(1, length + 1)]
-        own = f"object_type = '{VERSION}' AND starts_with(object_id, {quote(leaf_id + '$')})"
-        found: list[str] = self.base.manifest.read(["object_id"], own).column(0).to_pylist()
+    def _timelines(self, gone: Sequence[Place]) -> list[str]:
+        """The rows of leaves' timelines. Of a long one most have expired: those are not named."""
+        lengths = {place.leaf_id: place.row.version_number for place in gone if place.row}
+        long = {id for id, length in lengths.items() if length > _SHORT_TIMELINE}
+        found = [
+            f"{id}${number}"
+            for id, length in lengths.items()
+            if id not in long
+            for number in range(1, length + 1)
+        ]
+        if long:
+            rows = self.base.manifest.read(["object_id"], f"object_type = '{VERSION}'")
+            found += [id for id in rows.column(0).to_pylist() if id.rpartition("$")[0] in long]
         return found
 
     def weak_rows(self, newest: Snapshot, rows: Rows, sequence: int) -> None:

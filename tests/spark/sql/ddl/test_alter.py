@@ -235,9 +235,10 @@ class TestProcedures:
         found = [
             row.report for row in table.sql(f"CALL lake.system.advise('{table.name}.t')").collect()
         ]
-        assert any("partition" in line for line in found), found
+        assert found == str(table.open("t").advise()).splitlines()
         table.sql(
             "ALTER TABLE {db}.t SET TBLPROPERTIES ('retention.snapshots' = '1 days', "
             "'retention.min_snapshots' = '1')"
         )
-        assert table.sql(f"CALL lake.system.expire_snapshots('{table.name}.t')").first().report
+        found = table.sql(f"CALL lake.system.expire_snapshots('{table.name}.t')").first().report
+        assert found.startswith("expired 0 snapshots")
