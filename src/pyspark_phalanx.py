@@ -26,7 +26,7 @@ def main(infile: Any, outfile: Any) -> None:
 
 
 def _answer(infile: Any, outfile: Any) -> None:
-    from phalanx.spark.door import answer
+    from phalanx.spark.dispatch import answer
 
     length = int.from_bytes(infile.read(4), "big")
     reply = answer(infile.read(length))
@@ -45,7 +45,7 @@ class Task:
 
     def __call__(self, batches: Any) -> Iterator[Any]:
         without_pandas()
-        from phalanx.spark.door import TaskFailure
+        from phalanx.spark.dispatch import TaskFailure
 
         try:
             yield from pickle.loads(self._pickled)(batches)

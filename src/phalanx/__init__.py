@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         UnsupportedTable,
     )
     from phalanx.model.specs import expr
-    from phalanx.table import Table, check, create, open, repair
+    from phalanx.table.table import Table, check, create, open, repair
 
 __version__ = "0.1.0"
 
@@ -49,12 +49,11 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    table = importlib.import_module("phalanx.table")
-    importlib.import_module("phalanx.table.table")
+    table = importlib.import_module("phalanx.table.table")
     specs = importlib.import_module("phalanx.model.specs")
     errors = importlib.import_module("phalanx.errors")
     found = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
-    found |= {key: getattr(table, key) for key in table.__all__}
+    found |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
     found |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
     globals().update(found)
     return found[name]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.spark.door import answer
+from phalanx.spark.dispatch import answer
 from phalanx.spark.handles import Handle
 from phalanx.transaction.snapshot import Snapshot
 

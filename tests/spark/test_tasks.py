@@ -8,7 +8,7 @@ import pytest
 from phalanx.model.schema import TableSchema
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.spark.types import spark_schema
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
 
 MB = 1 << 20

@@ -14,11 +14,11 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError
-from phalanx.spark import changes, writer
+from phalanx.spark import row_level, writer
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
-from phalanx.storage import durable
+from phalanx.storage import fsync
 from phalanx.storage.location import Location
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -44,7 +44,7 @@ class Job:
         common = {"table": target.to_json(), "options": {}, "filters": [], "zone": "UTC"}
         batch = pa.record_batch(ROWS)
         if command == "merge":
-            found = changes.start_changes({**common, "command": "merge"})
+            found = row_level.start_changes({**common, "command": "merge"})
             nothing = {"_leaf": pa.nulls(2, pa.string()), "_rowid": pa.nulls(2, pa.int64())}
             batch = pa.record_batch({"_op": pa.array([2, 2], pa.int32()), **nothing, **ROWS})
         else:
@@ -66,7 +66,7 @@ class Job:
         if "head" in job["table"]:
             table = job["table"] if started is None else {**job["table"], "started": started}
             return writer.commit_staged({"table": table, "messages": self.messages})
-        end = changes.commit_changes if self.command == "merge" else writer.commit_write
+        end = row_level.commit_changes if self.command == "merge" else writer.commit_write
         return end({"job": job, "messages": self.messages})
 
 
@@ -128,8 +128,8 @@ class TestDurable:
         assert sum(path.endswith(".lance") for path in written) == 2
         for path in written:
             os.utime(path, (then, then))
-        synced, real = set(), durable._fsync
-        monkeypatch.setattr(durable, "_fsync", lambda path: (synced.add(path), real(path)))
+        synced, real = set(), fsync._fsync
+        monkeypatch.setattr(fsync, "_fsync", lambda path: (synced.add(path), real(path)))
         monkeypatch.setenv("PHALANX_DURABLE", "1")
         job.commit(then - 1)
         assert written <= synced

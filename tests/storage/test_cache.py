@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 from phalanx.storage import cache
-from phalanx.storage.leaves import Leaves
+from phalanx.storage.leaf_index import Leaves
 from phalanx.transaction import snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])

@@ -11,7 +11,7 @@ from phalanx import CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
-from phalanx.storage.filters import Lance
+from phalanx.storage.lance_sql import Lance
 from phalanx.storage.leaf import EMPTY_VERSION, Leaf, LeafDelta, check_storable
 from phalanx.storage.location import Location
 

@@ -12,12 +12,12 @@ from phalanx.model import evolution
 from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
-from phalanx.storage.fieldids import ids_of, lance_schema
+from phalanx.storage import small_leaves
+from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.mapping import LeafMapping, constant, mapping_of
+from phalanx.storage.small_leaves import Member
 
 SCHEMA = TableSchema.assign(
     pa.schema(
@@ -320,11 +320,11 @@ class TestBundles:
                 files = leaf.write(rows, leaf.writable(version))
                 version = leaf.commit(version, LeafDelta(added=(files,)))
             members.append(Member(leaf.folder, version))
-        parts = bundle._parts(location, members)
+        parts = small_leaves._parts(location, members)
         assert [(len(p.members), p.manifest is not None) for p in parts] == [(2, True), (2, True)]
-        batches = list(bundle.scan(location, schema, members, ["n", "id"], None))
+        batches = list(small_leaves.scan(location, schema, members, ["n", "id"], None))
         found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
         assert found == [(None, 0), (None, 1), (None, 2), (1.5, 12), (None, 3), (1.5, 13)]
         for where, count in (("n IS NULL", 4), ("n = 1.5", 2), ("n = 0.5", 0), ("id > 1", 4)):
             predicate = bind(parse(where), schema.column)
-            assert bundle.count(location, schema, members, predicate) == count, where
+            assert small_leaves.count(location, schema, members, predicate) == count, where

@@ -12,7 +12,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
-from phalanx.table.write import PartitionedWriter
+from phalanx.table.partitioned_writer import PartitionedWriter
 
 SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError, InvalidInput, PhalanxError, TableNotFound
-from phalanx.storage import durable
+from phalanx.storage import fsync
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TAG, ManifestVersion, Rows, tag_row
@@ -755,8 +755,8 @@ class TestDurable:
     @pytest.fixture
     def synced(self, monkeypatch):
         paths = []
-        real = durable._fsync
-        monkeypatch.setattr(durable, "_fsync", lambda path: (paths.append(path), real(path)))
+        real = fsync._fsync
+        monkeypatch.setattr(fsync, "_fsync", lambda path: (paths.append(path), real(path)))
         return paths
 
     @pytest.mark.parametrize("how", ["option", "variable"])

@@ -6,7 +6,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
-from phalanx.storage import bundle
+from phalanx.storage import small_leaves
 
 SCHEMA = pa.schema(
     [
@@ -55,8 +55,8 @@ def closed(monkeypatch):
         raise AssertionError("a leaf was opened")
 
     monkeypatch.setattr("phalanx.storage.leaf.open_leaf", refuse)
-    monkeypatch.setattr("phalanx.storage.bundle.open_leaf", refuse)
-    monkeypatch.setattr(bundle, "count", refuse)
+    monkeypatch.setattr("phalanx.storage.small_leaves.open_leaf", refuse)
+    monkeypatch.setattr(small_leaves, "count", refuse)
 
 
 def counted(found, *names):
@@ -127,13 +127,13 @@ class TestFromRows:
 
     def test_only_leaves_in_doubt_are_opened(self, table, monkeypatch):
         opened = []
-        count = bundle.count
+        count = small_leaves.count
 
         def counting(location, schema, members, where):
             opened.extend(members)
             return count(location, schema, members, where)
 
-        monkeypatch.setattr(bundle, "count", counting)
+        monkeypatch.setattr(small_leaves, "count", counting)
         assert table.count("ts >= '2025-01-01T01:00:00Z'") == 3
         assert len(opened) == 2, "the leaves of January 2025"
 
@@ -176,7 +176,7 @@ class TestFloatPartitions:
         table = phalanx.create(root, pa.schema([("score", pa.float64())]), ["score"])
         table.append([{"score": score} for score in (0.0, -0.0, NAN, NAN, 1.5, None)])
         monkeypatch.setattr("phalanx.storage.leaf.open_leaf", None)
-        monkeypatch.setattr(bundle, "count", None)
+        monkeypatch.setattr(small_leaves, "count", None)
         assert table.count("score = 0") == 2
         assert table.count("score > 1") == 3
         found = table.count_by(["score"])

@@ -12,7 +12,7 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError, InvalidInput
-from phalanx.storage.fieldids import ids_of
+from phalanx.storage.field_ids import ids_of
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion

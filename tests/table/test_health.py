@@ -18,10 +18,11 @@ from phalanx.model.domains import domain_of
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from phalanx.table import book, health, maintain
+from phalanx.table import book, maintain
 from phalanx.table.book import Problem
-from phalanx.table.health import CheckReport
+from phalanx.table.check import CheckReport, check_table
 from phalanx.table.maintain import size_text
+from phalanx.table.repair import repair_table
 from tests.transaction import sabotage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("day", pa.date32())])
@@ -57,11 +58,11 @@ def table(root, made):
 
 
 def check(table):
-    return health.check(Location(table.uri))
+    return check_table(Location(table.uri))
 
 
 def repair(table, **options):
-    return health.repair(Location(table.uri), **options)
+    return repair_table(Location(table.uri), **options)
 
 
 def kinds(report):
@@ -182,13 +183,13 @@ class TestWhole:
         assert manifest(table).version == before
 
     def test_a_snapshot_can_be_given(self, table):
-        assert health.check(table._snapshot).ok
+        assert check_table(table._snapshot).ok
 
     def test_there_must_be_a_table(self, root):
         with pytest.raises(TableNotFound):
-            health.check(Location(root))
+            check_table(Location(root))
         with pytest.raises(TableNotFound):
-            health.repair(Location(root))
+            repair_table(Location(root))
 
     def test_another_clients_table_is_not_ours_to_mend(self, table):
         manifest(table).delete("object_type IN ('__head', 'transaction', 'tag')")

@@ -17,7 +17,9 @@ from phalanx import ConflictError, InvalidInput, TableNotFound
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
-from phalanx.table import health, maintain
+from phalanx.table import maintain
+from phalanx.table.check import check_table
+from phalanx.table.repair import repair_table
 from phalanx.transaction import commit
 from phalanx.transaction.snapshot import Snapshot
 from tests.transaction import sabotage
@@ -102,7 +104,7 @@ class TestWhatGoes:
         assert table.snapshots()["version"].to_pylist() == [4, 5]
         assert 0 < report.bytes < size
         assert not set(report.paths) & files(root)
-        assert health.check(table._snapshot).problems == []
+        assert check_table(table._snapshot).problems == []
 
     def test_a_version_that_is_gone_says_so(self, table, root):
         age(root, 8)
@@ -205,7 +207,7 @@ class TestWhatStays:
         assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
         assert ids(phalanx.open(root, version=2)) == [1, 2, 3]
         assert versions(table) == [2, 5, 6]
-        assert health.check(table._snapshot).problems == []
+        assert check_table(table._snapshot).problems == []
 
     def test_until_the_tag_is_dropped(self, table, root):
         table.tag("kept", 2)
@@ -224,7 +226,7 @@ class TestWhatStays:
             tx.append([row(6), row(7, "new")])
             vacuum(phalanx.open(root))
         assert ids(phalanx.open(root)) == [4, 5, 6, 7]
-        assert health.check(table._snapshot).ok
+        assert check_table(table._snapshot).ok
 
     def test_what_plain_lance_reads(self, table, root):
         """Its newest version, and what its tags and branches hold."""
@@ -242,7 +244,7 @@ class TestWhatStays:
         branch = lance.dataset(leaf["uri"]).checkout_version(("dev", None))
         assert branch.count_rows() == 2
         assert lance.dataset(leaf["uri"]).count_rows() == 2
-        assert health.check(table._snapshot).problems == []
+        assert check_table(table._snapshot).problems == []
 
     def test_main_is_trimmed_like_the_rest(self, table, root):
         """What was published only for plain readers does not keep files forever."""
@@ -527,7 +529,7 @@ class TestOthersMeanwhile:
         assert report.snapshots == (1, 2, 3)
         assert versions(table) == [4, 5, 6]
         assert ids(table) == [4, 5, 6]
-        assert health.check(table._snapshot).problems == []
+        assert check_table(table._snapshot).problems == []
 
     def test_a_tag_in_between(self, table, root, monkeypatch):
         real = maintain._versions_without
@@ -599,7 +601,7 @@ class TestOthersMeanwhile:
         age(root, 8)
         vacuum(table)
         assert ids(table) == [9]
-        assert health.check(table._snapshot).problems == []
+        assert check_table(table._snapshot).problems == []
 
     def test_a_late_commit_of_old_files(self, table, root, monkeypatch):
         """A writer that took longer than the grace commits while its files are looked at."""
@@ -682,7 +684,7 @@ class TestWeak:
         assert report.bytes > 0
         assert ids(weak) == [4]
         assert ids(weak.append([row(5, "b")])) == [4, 5]
-        assert health.check(weak._snapshot).problems == []
+        assert check_table(weak._snapshot).problems == []
 
     def test_a_table_that_became_strong(self, weak, root):
         weak.make_strong()
@@ -690,7 +692,7 @@ class TestWeak:
         age(root, 8)
         vacuum(weak)
         assert ids(weak) == [4, 5]
-        assert health.check(weak._snapshot).problems == []
+        assert check_table(weak._snapshot).problems == []
 
 
 class TestCrashes:
@@ -721,7 +723,7 @@ class TestCrashes:
         age(root, 8)
         vacuum(phalanx.open(root))
         self.check_whole(root)
-        assert health.check(Location(root)).problems == []
+        assert check_table(Location(root)).problems == []
 
     @pytest.mark.parametrize("part", [0.1, 0.4, 0.7, 1])
     def test_after_some_files(self, table, root, part):
@@ -737,7 +739,7 @@ class TestCrashes:
     def check_whole(self, root):
         assert ids(phalanx.open(root)) == [4, 5]
         assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
-        found = health.check(Location(root))
+        found = check_table(Location(root))
         assert found.ok, str(found)
 
 
@@ -782,9 +784,9 @@ class TestObjectStore:
         assert ids(phalanx.open(uri, storage_options=options)) == [7]
         kept = phalanx.open(uri, version="kept", storage_options=options)
         assert ids(kept) == [1, 2, 3, 4]
-        found = health.check(Location(uri, options))
+        found = check_table(Location(uri, options))
         assert found.problems == [], str(found)
-        assert health.repair(Location(uri, options)).mended == []
+        assert repair_table(Location(uri, options)).mended == []
         assert table.append([row(8, "d")]).count() == 2
 
 

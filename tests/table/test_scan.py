@@ -12,7 +12,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
-from phalanx.storage import bundle
+from phalanx.storage import small_leaves
 from phalanx.storage.leaf import Leaf
 from phalanx.table import scan as scanning
 
@@ -252,13 +252,13 @@ class TestSmallLeaves:
     def jobs(self, monkeypatch):
         """How many leaves were read together, each time."""
         found = []
-        scan = bundle.scan
+        scan = small_leaves.scan
 
         def recording(location, schema, members, *args):
             found.append(len(members))
             return scan(location, schema, members, *args)
 
-        monkeypatch.setattr(bundle, "scan", recording)
+        monkeypatch.setattr(small_leaves, "scan", recording)
         return found
 
     def test_as_many_jobs_as_there_are_threads(self, small, jobs):
@@ -303,7 +303,7 @@ class TestSmallLeaves:
     def test_what_waits_is_not_read_when_nobody_wants_it(self, small, ordered, monkeypatch):
         started, released = [], threading.Event()
         first = small.scan().plan().leaves[0].row.location
-        scan = bundle.scan
+        scan = small_leaves.scan
 
         def slow(location, schema, members, *args):
             started.append(members)
@@ -311,8 +311,8 @@ class TestSmallLeaves:
                 released.wait(timeout=10)
             yield from scan(location, schema, members, *args)
 
-        monkeypatch.setattr(bundle, "scan", slow)
-        monkeypatch.setattr(bundle, "LARGEST", 1)
+        monkeypatch.setattr(small_leaves, "scan", slow)
+        monkeypatch.setattr(small_leaves, "LARGEST", 1)
         batches = small.scan().to_batches(ordered)
         next(batches)
         threading.Timer(0.2, released.set).start()
@@ -367,7 +367,7 @@ class TestPlans:
 
     def test_nothing_is_read(self, table, monkeypatch):
         monkeypatch.setattr("phalanx.storage.leaf.open_leaf", None)
-        monkeypatch.setattr("phalanx.storage.bundle.open_leaf", None)
+        monkeypatch.setattr("phalanx.storage.small_leaves.open_leaf", None)
         scan = table.scan(where="country = 'US' AND amount > 3")
         assert scan.plan().selected == 4
         assert scan.explain()

@@ -19,8 +19,8 @@ from phalanx.model.predicates import EVERYTHING
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from phalanx.table import health
 from phalanx.table.operations import ChangeRows
+from phalanx.table.repair import repair_table
 from tests.transaction.processes import CONTEXT, start
 from tests.transaction.sabotage import failing, named_in_source, steps
 
@@ -394,7 +394,7 @@ def test_a_table_is_made_or_not(tmp_path):
 
 
 def repair(uri):
-    health.repair(Location(uri))
+    repair_table(Location(uri))
 
 
 def repair_and_die(uri, step, visit):

@@ -11,15 +11,15 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import DERIVED
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import COMMENT, arrow_field, constant
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
-from phalanx.table.changes import TableTransaction
 from phalanx.table.evolve import next_spec
 from phalanx.table.table import Table
+from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.snapshot import Snapshot
 
 Change = Mapping[str, Any]

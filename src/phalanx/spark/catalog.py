@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 
 from phalanx.errors import InvalidInput, TableNotFound
-from phalanx.spark import about
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark import metadata_tables
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
-from phalanx.storage import folders, manifest
+from phalanx.storage import manifest, object_store
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
@@ -39,7 +39,7 @@ def load_table(request: Request) -> Reply:
     version, micros = request.get("version"), request.get("time")
     *above, last = ident = request["ident"]
     for named, table in ((ident, None), (above, last)):
-        if table is not None and (not named or table not in about.TABLES):
+        if table is not None and (not named or table not in metadata_tables.TABLES):
             continue
         location = warehouse.location(named)
         try:
@@ -71,7 +71,7 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         "capabilities": ["BATCH_READ"],
     }
     if table is not None:
-        return found | {"schema": spark_schema(about.schema_of(snapshot, table))}
+        return found | {"schema": spark_schema(metadata_tables.schema_of(snapshot, table))}
     fields = reported(head.spec, head.schema)
     columns = head.schema.arrow.names
     evolves = ("AUTOMATIC_SCHEMA_EVOLUTION",) if head.transactions == "strong" else ()
@@ -175,7 +175,7 @@ def drop_table(request: Request) -> Reply:
     location = Warehouse(request["catalog"]).location(request["ident"])
     if not manifest.exists(location):
         return {"dropped": False}
-    folders.remove(location)
+    object_store.remove(location)
     return {"dropped": True}
 
 

@@ -17,14 +17,14 @@ import numpy as np
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.reader import PARTITION, AboutTask, Piece
 from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import is_finer
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot

@@ -13,10 +13,10 @@ import pyarrow as pa
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.spark.types import cast, exchange_type
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
+from phalanx.storage import small_leaves
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
+from phalanx.storage.small_leaves import Member
 
 if TYPE_CHECKING:
     # What reads rows is loaded in every worker, and most workers read nothing else.
@@ -52,7 +52,7 @@ class Piece:
     ) -> Iterator[pa.RecordBatch]:
         """The rows that match, in any order. `table` has what is read and filtered by."""
         if len(self.members) > 1:
-            return bundle.scan(
+            return small_leaves.scan(
                 location, table, self.members, columns, self.where, limit, in_order=False
             )
         (member,) = self.members
@@ -69,7 +69,7 @@ class Piece:
     def count(self, location: Location, table: TableSchema) -> int:
         """How many rows match."""
         if self.fragments is None:
-            return bundle.count(location, table, self.members, self.where)
+            return small_leaves.count(location, table, self.members, self.where)
         (member,) = self.members
         leaf = Leaf(location, member.folder, table)
         return leaf.count(member.version, self.where, self.fragments)
@@ -148,10 +148,10 @@ class AboutTask:
     without_columns: bool = False
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from phalanx.spark import about
+        from phalanx.spark import metadata_tables
 
         assert self.handle.about is not None
-        rows = about.rows_of(self.handle.snapshot(), self.handle.about)
+        rows = metadata_tables.rows_of(self.handle.snapshot(), self.handle.about)
         fields = json.loads(self.schema)["fields"]
         for batch in rows.combine_chunks().to_batches():
             arrays: list[Any] = [pa.nulls(batch.num_rows, pa.int8())]

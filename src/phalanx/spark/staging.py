@@ -15,8 +15,8 @@ from phalanx.errors import InvalidInput
 from phalanx.model.specs import CustomField
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.table import birth
-from phalanx.table.write import WRITERS, WrittenLeaf
+from phalanx.table.create import create_table, first_head, replace_table, replaced_head
+from phalanx.table.partitioned_writer import WRITERS, WrittenLeaf
 from phalanx.transaction.snapshot import Snapshot
 
 
@@ -50,11 +50,11 @@ class Stage:
                     f"the table {location.uri} has {base.head.transactions} transactions, and a "
                     "table that replaces it has them too: drop it first"
                 )
-            head = birth.replaced(base.head, schema, partition_by, properties)
+            head = replaced_head(base.head, schema, partition_by, properties)
             return Stage(
                 location.uri, head.to_metadata(), location.options, time.time(), base.sequence
             )
-        head = birth.first_head(schema, partition_by, transactions or "strong", properties)
+        head = first_head(schema, partition_by, transactions or "strong", properties)
         return Stage(location.uri, head.to_metadata(), location.options, time.time())
 
     @staticmethod
@@ -79,6 +79,6 @@ class Stage:
         staged = self.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
             if self.replaces is None:
-                return birth.create(staged.location, staged.head, written, pool, self.started)
+                return create_table(staged.location, staged.head, written, pool, self.started)
             base = Snapshot.at(self.location, self.replaces)
-            return birth.replace_table(base, staged.head, written, pool, self.started)
+            return replace_table(base, staged.head, written, pool, self.started)

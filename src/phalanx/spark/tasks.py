@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from phalanx.model.predicates import columns_of
 from phalanx.model.schema import TableSchema
-from phalanx.spark.door import Request
+from phalanx.spark.dispatch import Request
 from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
 from phalanx.spark.types import exchange_type
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
+from phalanx.storage import small_leaves
 from phalanx.storage.leaf import fragments_of
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.storage.small_leaves import Member
 
 #: What opening a leaf costs, in bytes that could be read meanwhile.
 _OPEN_BYTES = 256 * 1024
@@ -161,7 +161,11 @@ def _together(leaves: Sequence[Chosen]) -> list[Piece]:
     open = False
     for leaf in leaves:
         last = found[-1] if found and open and leaf.bundled else None
-        if last is None or len(last.members) >= bundle.LARGEST or not last.goes_with(leaf.piece):
+        if (
+            last is None
+            or len(last.members) >= small_leaves.LARGEST
+            or not last.goes_with(leaf.piece)
+        ):
             found.append(leaf.piece)
         else:
             found[-1] = replace(last, members=last.members + leaf.piece.members)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from phalanx.errors import InvalidInput
-from phalanx.storage import folders
+from phalanx.storage import object_store
 from phalanx.storage.location import MANIFEST, Location
 
 _NAMESPACE = "_namespace.json"
@@ -57,7 +57,7 @@ class Warehouse:
         folder = self._folder(parts)
         if folder.path is not None:
             return folder.path.is_dir() and not (folder.path / MANIFEST).exists()
-        found = folders.children(folder)
+        found = object_store.children(folder)
         return bool(found) and MANIFEST not in found
 
     def namespaces(self, parts: Sequence[str]) -> list[str]:
@@ -65,7 +65,7 @@ class Warehouse:
         found = [
             name
             for name in self._folders(parts)
-            if MANIFEST not in folders.children(self._folder([*parts, name]))
+            if MANIFEST not in object_store.children(self._folder([*parts, name]))
         ]
         return sorted({*found, DEFAULT} if not parts else found)
 
@@ -74,24 +74,24 @@ class Warehouse:
         return [
             name
             for name in self._folders(parts)
-            if MANIFEST in folders.children(self._folder([*parts, name]))
+            if MANIFEST in object_store.children(self._folder([*parts, name]))
         ]
 
     def _folders(self, parts: Sequence[str]) -> list[str]:
         folder = self._folder(parts)
-        found = folders.children(folder)
+        found = object_store.children(folder)
         names = [name for name in found if not name.startswith((".", "_"))]
         if folder.path is not None:
             names = [name for name in names if (folder.path / name).is_dir()]
         return sorted(names)
 
     def create_namespace(self, parts: Sequence[str], properties: Mapping[str, str]) -> None:
-        folders.write(self._folder(parts), _NAMESPACE, json.dumps(dict(properties)).encode())
+        object_store.write(self._folder(parts), _NAMESPACE, json.dumps(dict(properties)).encode())
 
     def namespace_properties(self, parts: Sequence[str]) -> dict[str, str]:
         folder = self._folder(parts)
-        found = folders.read(folder, _NAMESPACE)
+        found = object_store.read(folder, _NAMESPACE)
         return {"location": folder.uri} | (json.loads(found) if found else {})
 
     def drop_namespace(self, parts: Sequence[str]) -> None:
-        folders.remove(self._folder(parts))
+        object_store.remove(self._folder(parts))

@@ -18,18 +18,18 @@ from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import absent
-from phalanx.spark import sinks
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
+from phalanx.spark.streaming import sink
 from phalanx.spark.tasks import command_of
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
-from phalanx.table import incoming
-from phalanx.table.changes import TableTransaction, all_match
+from phalanx.table import ingest
+from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
-from phalanx.table.write import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.table.transaction import TableTransaction, all_match
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot
 
@@ -72,11 +72,11 @@ def start_write(request: Request) -> Reply:
     target, options = target_of(request["table"]), request["options"]
     query, schema = request.get("query"), json.loads(request["schema"])
     if query is not None:
-        target = sinks.target(target, options)
+        target = sink.target(target, options)
     head = target.snapshot().head
     head.check_writable()
     if query is not None:
-        schema = sinks.fitted(schema, head.schema.arrow)
+        schema = sink.fitted(schema, head.schema.arrow)
     properties = {**head.properties, **{k.lower(): v for k, v in options.items()}}
     distribution = properties.get("write.distribution", "hash")
     if distribution not in _DISTRIBUTIONS:
@@ -152,7 +152,7 @@ def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    return incoming.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
+    return ingest.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
 
 
 @operation

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from phalanx.storage.head import Head
-from phalanx.storage.leaves import Leaves
+from phalanx.storage.leaf_index import Leaves
 from phalanx.storage.manifest import ManifestVersion, head_of
 
 #: Snapshots with fewer leaves are read faster from the manifest than they are looked up.

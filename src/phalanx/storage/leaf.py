@@ -22,7 +22,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.schema import TableSchema
-from phalanx.storage.fieldids import lance_schema
+from phalanx.storage.field_ids import lance_schema
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import LeafMapping, mapping_of
 

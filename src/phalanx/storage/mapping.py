@@ -21,8 +21,8 @@ from phalanx.model.domains import domain_of
 from phalanx.model.predicates import Column, Predicate
 from phalanx.model.schema import TableSchema, absent, default_of, field_id
 from phalanx.model.spelling import arrow_literal, quote, type_name
-from phalanx.storage.fieldids import ids_of
-from phalanx.storage.filters import Lance
+from phalanx.storage.field_ids import ids_of
+from phalanx.storage.lance_sql import Lance
 
 ROW_ID = "_rowid"
 #: Of how many choices of columns a mapping remembers how they are read.

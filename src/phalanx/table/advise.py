@@ -17,13 +17,21 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.cuts import MOST_BUCKETS, UNITS, Cut, CutField, coarser, entries_of, finer
 from phalanx.model.domains import domain_of
+from phalanx.model.partition_advice import (
+    MOST_BUCKETS,
+    UNITS,
+    Cut,
+    CutField,
+    coarser,
+    entries_of,
+    finer,
+)
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import build_spec
 from phalanx.model.transforms import Bucket, Extract
+from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
-from phalanx.table.texts import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 

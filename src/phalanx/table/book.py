@@ -22,7 +22,7 @@ from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.evolution import is_wider
 from phalanx.model.specs import COLUMN_PREFIX, PartitionSpec
 from phalanx.model.spelling import value_text
-from phalanx.storage import mending
+from phalanx.storage import raw_manifest
 from phalanx.storage.files import is_leaf_id
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.manifest import (
@@ -33,8 +33,8 @@ from phalanx.storage.manifest import (
     manifest_schema,
     partition_columns,
 )
-from phalanx.storage.mending import RawRow
-from phalanx.table.texts import size_text
+from phalanx.storage.raw_manifest import RawRow
+from phalanx.table.format import size_text
 
 #: What does no harm: leftovers of writers that failed or still run, and things that cost time.
 HARMLESS = frozenset({"orphan-file", "orphan-folder", "index-missing", "namespace-empty"})
@@ -83,7 +83,7 @@ class Book:
     @staticmethod
     def open(manifest: ManifestVersion, statistics: bool = False) -> Book:
         """Raises CorruptTable where rows cannot be read, or no head can be made out."""
-        rows = mending.read_rows(manifest, statistics)
+        rows = raw_manifest.read_rows(manifest, statistics)
         found = [row for row in rows if row.id == HEAD_ID]
         problems: list[Problem] = []
         uri = manifest.location.uri
@@ -191,7 +191,7 @@ def earlier_books(manifest: ManifestVersion) -> Iterator[Book]:
                 continue
             wanted = manifest_schema(head.specs, head.transactions == "strong")
             if set(wanted.names) <= set(earlier.dataset.schema.names):
-                yield Book(earlier, mending.read_rows(earlier, True), head, found[0])
+                yield Book(earlier, raw_manifest.read_rows(earlier, True), head, found[0])
 
 
 def head_rows(manifest: ManifestVersion) -> list[RawRow]:
@@ -200,7 +200,7 @@ def head_rows(manifest: ManifestVersion) -> list[RawRow]:
     rows = []
     for row in found:
         known = {c: row[c] for c in columns[2:] if row.get(c) is not None}
-        metadata = mending.flat_map(row.get("metadata"))
+        metadata = raw_manifest.flat_map(row.get("metadata"))
         rows.append(RawRow(HEAD_ID, HEAD_TYPE, None, metadata, columns=known))
     return rows
 

@@ -46,9 +46,9 @@ from phalanx.storage.manifest import (
     SwapLost,
     transaction_row,
 )
+from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
 from phalanx.table.properties import DEFAULT_AGE, snapshot_age, snapshots_at_least
-from phalanx.table.texts import count_text, size_text
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, sequence_of

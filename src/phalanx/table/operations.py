@@ -31,12 +31,12 @@ from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.mapping import ROW_ID
-from phalanx.table import incoming
+from phalanx.table import ingest
+from phalanx.table.partitioned_writer import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan, PlannedLeaf
 from phalanx.table.properties import check_properties
-from phalanx.table.write import BUFFER_BYTES, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.conflicts import same_rows, still_holds, took_rows_out
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot, Version
@@ -263,7 +263,7 @@ class Update(_WhereMatches):
             for name, term in self.assignments.items():
                 arrays = {c.field_id: _source(batch, c.path) for c in columns_of(term)}
                 columns[name] = expressions.evaluate(term, arrays, batch.num_rows, checked=True)
-            yield incoming.conform(pa.table(columns), snapshot.head.schema.arrow)
+            yield ingest.conform(pa.table(columns), snapshot.head.schema.arrow)
 
 
 def _source(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
@@ -359,7 +359,7 @@ class Merge:
         if self._written is None or self._written[0] != choice:
             assert isinstance(view.pool, ThreadPoolExecutor)
             writer = PartitionedWriter(snapshot, view.pool, self.buffer_bytes)
-            tables = incoming.chunks(chosen, snapshot.head.schema.arrow)
+            tables = ingest.chunks(chosen, snapshot.head.schema.arrow)
             self._written = (choice, writer.write(tables))
         return self._written[1]
 
@@ -530,7 +530,7 @@ def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, T
         term = resolve_names(parse(text), schema.column)
         expressions.refuse_volatile(term)
         given, wanted = expressions.type_of(term), schema.tagged.field(name).type
-        if not incoming.fits(given, wanted):
+        if not ingest.fits(given, wanted):
             raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
         found[name] = term
     return found

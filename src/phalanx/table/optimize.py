@@ -30,15 +30,15 @@ from phalanx.model.statistics import Statistics
 from phalanx.storage import compaction
 from phalanx.storage.compaction import Contents, Target
 from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE
+from phalanx.table.format import count_text, size_text
 from phalanx.table.maintain import anchor, doubts, positive
 from phalanx.table.operations import leaves_by_id
+from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
-from phalanx.table.texts import count_text, size_text
-from phalanx.table.write import FILE_BYTES, WRITERS
 from phalanx.transaction.commit import Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach

@@ -27,14 +27,14 @@ from phalanx.model.schema import TableSchema
 from phalanx.storage import compaction
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.table.format import count_text, size_text
 from phalanx.table.maintain import anchor, doubts, positive
 from phalanx.table.operations import leaves_by_id
+from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
-from phalanx.table.texts import count_text, size_text
-from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import MOVES_ROWS, Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach

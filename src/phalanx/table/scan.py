@@ -18,10 +18,10 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model.parser import parse
 from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
+from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES, Leaf
-from phalanx.storage.leaves import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafRow, Leaves
+from phalanx.storage.small_leaves import Member
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
@@ -100,7 +100,7 @@ class Scan:
     def _count(self, job: _Job) -> int:
         location, schema = self._snapshot.location, self._snapshot.head.schema
         if job.small:
-            return bundle.count(location, schema, job.members, job.where)
+            return small_leaves.count(location, schema, job.members, job.where)
         (member,) = job.members
         return Leaf(location, member.folder, schema).count(member.version, job.where)
 
@@ -141,7 +141,7 @@ class Scan:
     def _jobs(self, indices: Any) -> Iterator[_Job]:
         """The work of reading some leaves, in their order."""
         # Enough jobs for all threads, and no leaf more than a limit asks for.
-        largest = min(bundle.LARGEST, max(_FEW, len(indices) // READERS))
+        largest = min(small_leaves.LARGEST, max(_FEW, len(indices) // READERS))
         together: list[Member] = []
         rows, filter = 0, None
         for member, where, count in self._members(indices):
@@ -174,7 +174,7 @@ class Scan:
         names, location = self.schema.names, self._snapshot.location
         schema = self._snapshot.head.schema
         if job.small:
-            found = bundle.scan(
+            found = small_leaves.scan(
                 location, schema, job.members, names, job.where, self._limit, in_order
             )
         else:

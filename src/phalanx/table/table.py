@@ -15,16 +15,18 @@ import pyarrow as pa
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
-from phalanx.table import birth, health, inspect, maintain, optimize, rewrite
+from phalanx.table import inspect, maintain, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
-from phalanx.table.changes import MergeCounts, TableTransaction
+from phalanx.table.check import CheckReport, check_table
+from phalanx.table.create import create_table, first_head
 from phalanx.table.evolve import next_spec
-from phalanx.table.health import CheckReport, RepairReport
 from phalanx.table.maintain import ExpireReport, VacuumReport
 from phalanx.table.optimize import OptimizeReport
+from phalanx.table.partitioned_writer import BUFFER_BYTES
+from phalanx.table.repair import RepairReport, repair_table
 from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
-from phalanx.table.write import BUFFER_BYTES
+from phalanx.table.transaction import MergeCounts, TableTransaction
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
@@ -52,9 +54,9 @@ def create(
     not go together. Nothing is written then.
     """
     location = Location(uri, storage_options)
-    head = birth.first_head(schema, partition_by, transactions, properties)
+    head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool:
-        return Table(birth.create(location, head, (), pool, time.time()))
+        return Table(create_table(location, head, (), pool, time.time()))
 
 
 def open(
@@ -74,14 +76,14 @@ def open(
 
 def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckReport:
     """Look for every inconsistency in a table, also in one that cannot be opened any more."""
-    return health.check(Location(uri, storage_options))
+    return check_table(Location(uri, storage_options))
 
 
 def repair(
     uri: Uri, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
 ) -> RepairReport:
     """Mend what `check` finds where it can be mended, also in a table that cannot be opened."""
-    return health.repair(Location(uri, storage_options), dry_run)
+    return repair_table(Location(uri, storage_options), dry_run)
 
 
 class Table:
@@ -496,11 +498,11 @@ class Table:
 
     def check(self) -> CheckReport:
         """Look for every inconsistency in the table; changes nothing."""
-        return health.check(self._snapshot)
+        return check_table(self._snapshot)
 
     def repair(self, dry_run: bool = False) -> RepairReport:
         """Mend what `check` finds where it can be mended, and say what cannot."""
-        report = health.repair(self._snapshot.location, dry_run)
+        report = repair_table(self._snapshot.location, dry_run)
         if not dry_run:
             self.refresh()
         return report

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.spelling import quote
-from phalanx.storage import durable
+from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf
@@ -222,7 +222,7 @@ class Transaction:
                     self._follow_weak(newest)
                 reach("commit.leaves-committed")
                 if self.durable:
-                    durable.sync(self._view.leaf_uris(), self._started)
+                    fsync.sync(self._view.leaf_uris(), self._started)
                 head = newest.head.after(
                     dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
                 )
@@ -244,7 +244,7 @@ class Transaction:
                 done = Snapshot.latest(self.location)
                 _complete(done.manifest, done.head)
                 if self.durable:
-                    durable.sync([self.location.manifest], self._started)
+                    fsync.sync([self.location.manifest], self._started)
                 return done
             lock.back_off(attempt)
         raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
@@ -294,7 +294,7 @@ class Transaction:
         if self._took_long:
             self._verify()
         if self.durable:
-            durable.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
+            fsync.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
             reach("commit.leaves-synced")
         reach("commit.before-swap")
         try:
@@ -308,7 +308,7 @@ class Transaction:
             if not self.landed(latest):
                 raise
             if self.durable:
-                durable.sync([self.location.manifest], self._started)
+                fsync.sync([self.location.manifest], self._started)
             return latest
         try:
             return self._landed_as(version, head)
@@ -332,7 +332,7 @@ class Transaction:
     def _landed_as(self, version: int, head: Head) -> Snapshot:
         """What comes after the swap. The transaction has landed, whatever happens here."""
         if self.durable:
-            durable.sync([self.location.manifest], self._started)
+            fsync.sync([self.location.manifest], self._started)
             reach("commit.manifest-synced")
         if head.properties.get("anchor") == "commit":
             for leaf, at in self._view.changed_leaves():
@@ -344,7 +344,7 @@ class Transaction:
         _tidy(done)
         if self.durable:
             # What comes after the swap is new, too, and it is what is opened next.
-            durable.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
+            fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
         return done
 
     @property

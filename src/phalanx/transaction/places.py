@@ -14,7 +14,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage import names
 from phalanx.storage.head import Head
-from phalanx.storage.leaves import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafRow, Leaves
 
 
 @dataclass(frozen=True)

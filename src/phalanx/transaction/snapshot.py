@@ -13,7 +13,7 @@ from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.spelling import quote
 from phalanx.storage import cache
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
-from phalanx.storage.leaves import Leaves
+from phalanx.storage.leaf_index import Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import (
     TABLE,

@@ -22,7 +22,7 @@ from phalanx.model.statistics import Statistics
 from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
-from phalanx.storage.leaves import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafRow, Leaves
 from phalanx.storage.manifest import NAMESPACE, TABLE, TAG, VERSION, Rows, tag_row
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of

@@ -1,5 +1,5 @@
-from phalanx.table.health import CheckReport
-from phalanx.table.texts import count_text, size_text
+from phalanx.table.check import CheckReport
+from phalanx.table.format import count_text, size_text
 
 
 def test_one_and_many():

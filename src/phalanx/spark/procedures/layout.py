@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.spark.procedures import (
+from phalanx.spark.procedures.base import (
     DRY_RUN,
     TABLE,
     Arguments,
@@ -33,7 +33,7 @@ from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse
 from phalanx.spark.writer import MESSAGE
 from phalanx.table import optimize, rewrite
-from phalanx.table.write import WRITERS
+from phalanx.table.partitioned_writer import WRITERS
 from phalanx.transaction.snapshot import Snapshot
 
 WHERE = Parameter("where", "STRING", "which partitions: those that may hold such rows", "null")

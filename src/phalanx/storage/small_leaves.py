@@ -28,7 +28,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from phalanx.errors import CorruptTable
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
-from phalanx.storage.fieldids import ids_of
+from phalanx.storage.field_ids import ids_of
 from phalanx.storage.files import DETACHED
 from phalanx.storage.leaf import Leaf, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session

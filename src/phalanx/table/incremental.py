@@ -18,7 +18,7 @@ import numpy as np
 from phalanx.errors import CorruptTable, TableNotFound
 from phalanx.model.spelling import quote
 from phalanx.storage.leaf import FragmentSize, fragments_of, written_anew
-from phalanx.storage.leaves import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
 from phalanx.transaction.snapshot import Snapshot

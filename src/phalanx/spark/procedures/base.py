@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from phalanx.errors import InvalidInput, TableNotFound
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage.location import Location
-from phalanx.table import health
+from phalanx.table.check import check_table
 from phalanx.table.properties import span_of
+from phalanx.table.repair import repair_table
 from phalanx.table.table import Table
 from phalanx.transaction.snapshot import Snapshot
 
@@ -203,7 +204,7 @@ class Check(Procedure):
     result: ClassVar = {"report": "STRING"}
 
     def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
-        return lines(health.check(_location(warehouse, arguments)))
+        return lines(check_table(_location(warehouse, arguments)))
 
 
 class Repair(Procedure):
@@ -214,7 +215,7 @@ class Repair(Procedure):
     changes_rows = True
 
     def call(self, warehouse: Warehouse, arguments: Arguments, cluster: Cluster) -> Work | Rows:
-        return lines(health.repair(_location(warehouse, arguments), bool(arguments["dry_run"])))
+        return lines(repair_table(_location(warehouse, arguments), bool(arguments["dry_run"])))
 
 
 def lines(report: object) -> list[Mapping[str, Any]]:

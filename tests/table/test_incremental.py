@@ -10,7 +10,7 @@ from lance.optimize import Compaction
 import phalanx
 from phalanx import CorruptTable, TableNotFound
 from phalanx.storage.leaf import Leaf, open_leaf
-from phalanx.table.added import Portion, cut, everything, steps
+from phalanx.table.incremental import Portion, cut, everything, steps
 from phalanx.transaction.snapshot import Snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])

@@ -20,13 +20,13 @@ from phalanx.errors import (
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.handles import Handle
-from phalanx.spark.offsets import INITIAL, Budget, Offset, Read
+from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TRANSACTION
-from phalanx.table.added import Portion, Step, cut, everything, steps
+from phalanx.table.incremental import Portion, Step, cut, everything, steps
 from phalanx.table.plan import partition_name
 from phalanx.table.scan import is_small
 from phalanx.transaction.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""Is the table whole? `check` looks at everything, `repair` mends what can be mended."""
+"""Is the table whole? `check` looks at everything and changes nothing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage import mending
+from phalanx.storage import raw_manifest
 from phalanx.storage.files import (
     Contents,
     DatasetFolder,
@@ -28,20 +28,16 @@ from phalanx.storage.manifest import (
     TABLE,
     VERSION,
     ManifestVersion,
-    SwapLost,
     to_publish,
     transaction_row,
 )
-from phalanx.storage.mending import RawRow
+from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
+from phalanx.table.format import count_text, size_text
 from phalanx.table.maintain import LeafVersions, Retention
-from phalanx.table.mend import BEYOND_REPAIR, Plan
-from phalanx.table.texts import count_text, size_text
-from phalanx.transaction import lock
 from phalanx.transaction.snapshot import Snapshot
 
 _WORKERS = 8
-_TRIES = 100
 
 
 @dataclass(frozen=True)
@@ -83,28 +79,7 @@ class CheckReport:
             yield f"{kind}: {len(found)} of them{shown}, such as {found[0].where}"
 
 
-@dataclass(frozen=True)
-class RepairReport:
-    """What `repair` has mended, or would, and what it cannot mend."""
-
-    dry_run: bool
-    mended: list[Problem]
-    unmended: list[Problem]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is left that repair cannot mend."""
-        return not self.unmended
-
-    def __str__(self) -> str:
-        if not self.mended and not self.unmended:
-            return "nothing to repair"
-        verb = "would mend" if self.dry_run else "mended"
-        lines = [f"{verb} {problem}" for problem in self.mended]
-        return "\n".join([*lines, *(f"cannot mend {problem}" for problem in self.unmended)])
-
-
-def check(source: Snapshot | Location) -> CheckReport:
+def check_table(source: Snapshot | Location) -> CheckReport:
     """Look for everything that is not as it should be, in the table as it is now.
 
     Raises TableNotFound where there is no table, UnsupportedTable where it is newer than we are.
@@ -148,7 +123,7 @@ class _Check:
             what = f"a column of the manifest is {have}, not {column.type}"
             self._add("column-type", what, column.name)
         if book.head.ours:
-            for name in mending.missing_indexes(book.manifest):
+            for name in raw_manifest.missing_indexes(book.manifest):
                 self._add("index-missing", "a column of the manifest has no index", name)
 
     def _published(self, book: Book) -> None:
@@ -476,28 +451,3 @@ class _Folder:
                 yield Problem("count-differs", what, self.row.id)
         for what in self.shapes.drift(found):
             yield Problem("schema-drift", what, self.row.id)
-
-
-def repair(location: Location, dry_run: bool = False) -> RepairReport:
-    """Mend what copies and earlier versions of the manifest can tell, and say what they cannot.
-
-    What is written goes through one transaction, so whoever reads meanwhile sees the table as it
-    was before or after. Raises TableNotFound where there is no table.
-    """
-    for attempt in range(_TRIES):
-        found = check(location)
-        lost = [problem for problem in found.problems if problem.kind in BEYOND_REPAIR]
-        if any(problem.kind == "manifest-unreadable" for problem in lost):
-            return RepairReport(dry_run, [], lost)
-        with contextlib.nullcontext() if dry_run else lock.held(location):
-            plan = Plan(location)
-            report = RepairReport(dry_run, plan.mended, lost + plan.unmended)
-            if dry_run or not plan.mended:
-                return report
-            try:
-                plan.apply()
-                return report
-            except SwapLost:
-                pass
-        lock.back_off(attempt)
-    raise ConflictError(f"the table {location.uri} could not be repaired: others kept writing")

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from phalanx.table.added import Portion
+from phalanx.table.incremental import Portion
 from phalanx.transaction.snapshot import Snapshot
 
 #: What Spark starts from before there is an offset; where that is, the first batch says.

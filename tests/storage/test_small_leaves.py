@@ -9,11 +9,11 @@ from phalanx import CorruptTable, InvalidInput
 from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
-from phalanx.storage import bundle
-from phalanx.storage.bundle import Member
+from phalanx.storage import small_leaves
 from phalanx.storage.files import DETACHED
 from phalanx.storage.leaf import Leaf, LeafDelta, open_leaf
 from phalanx.storage.location import Location
+from phalanx.storage.small_leaves import Member
 
 SCHEMA = TableSchema.assign(
     pa.schema(
@@ -36,7 +36,7 @@ def location(tmp_path):
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """No test profits from what another has read."""
-    monkeypatch.setattr(bundle, "_remembered", bundle._Remembered(1_000_000))
+    monkeypatch.setattr(small_leaves, "_remembered", small_leaves._Remembered(1_000_000))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def opened(monkeypatch):
         return open_leaf(location, folder, version)
 
     monkeypatch.setattr("phalanx.storage.leaf.open_leaf", recording)
-    monkeypatch.setattr("phalanx.storage.bundle.open_leaf", recording)
+    monkeypatch.setattr("phalanx.storage.small_leaves.open_leaf", recording)
     return found
 
 
@@ -91,7 +91,7 @@ def five(location):
 
 
 def read(location, members, columns=("id",), where=None, schema=SCHEMA, **options):
-    found = bundle.scan(location, schema, members, list(columns), where, **options)
+    found = small_leaves.scan(location, schema, members, list(columns), where, **options)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -100,7 +100,9 @@ def ids(location, members, **options):
 
 
 def is_bundled(location, members):
-    return [(len(p.members), p.manifest is not None) for p in bundle._parts(location, members)]
+    return [
+        (len(p.members), p.manifest is not None) for p in small_leaves._parts(location, members)
+    ]
 
 
 class TestReading:
@@ -122,8 +124,8 @@ class TestReading:
         wanted = [id for id in range(8, 50) if id % 3]
         assert ids(location, members, where=where) == wanted
         assert ids(location, members, where=where, limit=4) == wanted[:4]
-        assert bundle.count(location, SCHEMA, members, where) == len(wanted)
-        assert bundle.count(location, SCHEMA, members, None) == 50
+        assert small_leaves.count(location, SCHEMA, members, where) == len(wanted)
+        assert small_leaves.count(location, SCHEMA, members, None) == 50
         assert read(location, members, ["name", "id"], predicate("id = 7")) == [
             {"name": "n7", "id": 7}
         ]
@@ -144,9 +146,9 @@ class TestReading:
 
     def test_what_lance_cannot_evaluate(self, location):
         where = predicate("1 / (id - id) = 3")
-        for work in (bundle.scan(location, SCHEMA, five(location), ["id"], where), None):
+        for work in (small_leaves.scan(location, SCHEMA, five(location), ["id"], where), None):
             with pytest.raises(InvalidInput, match="Lance cannot evaluate"):
-                list(work) if work else bundle.count(location, SCHEMA, five(location), where)
+                list(work) if work else small_leaves.count(location, SCHEMA, five(location), where)
 
     def test_nothing_is_written(self, location, tmp_path):
         members = five(location)
@@ -163,7 +165,7 @@ class TestByThemselves:
         members[2] = delete(location, members[2], "id IN (20, 25)")
         assert is_bundled(location, members) == [(2, True), (1, False), (2, True)]
         assert ids(location, members) == [id for id in range(50) if id not in (20, 25)]
-        assert bundle.count(location, SCHEMA, members, predicate("id > 19")) == 28
+        assert small_leaves.count(location, SCHEMA, members, predicate("id > 19")) == 28
 
     def test_columns_in_several_files(self, location):
         members = five(location)
@@ -210,8 +212,8 @@ class TestByThemselves:
         blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
         uuid = pa.field("u", pa.uuid())
         for column in (blob, uuid, pa.field("s", pa.struct([uuid]))):
-            assert bundle._is_kept_outside(column)
-        assert not any(bundle._is_kept_outside(column) for column in SCHEMA.arrow)
+            assert small_leaves._is_kept_outside(column)
+        assert not any(small_leaves._is_kept_outside(column) for column in SCHEMA.arrow)
 
 
 class TestRemembering:
@@ -241,7 +243,7 @@ class TestRemembering:
             assert ids(location, main) == [1, 1]
             assert len(opened) == 2
         assert ids(location, [Member(folder, None) for folder, _ in main]) == [1, 1]
-        assert not bundle._remembered._found
+        assert not small_leaves._remembered._found
 
     def test_the_same_folders_in_another_table(self, location, tmp_path):
         other = Location(tmp_path / "other")
@@ -253,13 +255,13 @@ class TestRemembering:
     def test_it_is_bounded(self, location, opened):
         members = five(location)
         pairs = [[members[i], members[j]] for i in range(5) for j in range(i)]
-        size = bundle._bytes(bundle._parts(location, pairs[0]))
-        bundle._remembered = bundle._Remembered(3 * size + size // 2)
+        size = small_leaves._bytes(small_leaves._parts(location, pairs[0]))
+        small_leaves._remembered = small_leaves._Remembered(3 * size + size // 2)
         for pair in pairs:
             assert len(ids(location, pair)) == 20
-        assert len(bundle._remembered._found) == 3
-        assert bundle._remembered._held == sum(
-            map(bundle._bytes, bundle._remembered._found.values())
+        assert len(small_leaves._remembered._found) == 3
+        assert small_leaves._remembered._held == sum(
+            map(small_leaves._bytes, small_leaves._remembered._found.values())
         )
         opened.clear()
         assert len(ids(location, pairs[-3])) == 20
@@ -278,8 +280,8 @@ class TestRemembering:
         for thread in threads:
             thread.join()
         assert found == [list(range(50))] * 8
-        assert bundle._remembered._held == sum(
-            map(bundle._bytes, bundle._remembered._found.values())
+        assert small_leaves._remembered._held == sum(
+            map(small_leaves._bytes, small_leaves._remembered._found.values())
         )
 
 

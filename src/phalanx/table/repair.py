@@ -11,15 +11,16 @@ import contextlib
 import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import CorruptTable, InvalidInput
+from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import read_value, value_text
-from phalanx.storage import mending, names
+from phalanx.storage import names, raw_manifest
 from phalanx.storage.files import Contents, DatasetFolder, is_leaf_id
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaf import Leaf
@@ -41,7 +42,7 @@ from phalanx.storage.manifest import (
     to_publish,
     transaction_row,
 )
-from phalanx.storage.mending import RawRow
+from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import (
     Book,
     Problem,
@@ -51,8 +52,11 @@ from phalanx.table.book import (
     sequence_in,
     version_in,
 )
+from phalanx.table.check import check_table
+from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 
+_TRIES = 100
 _OURS = (HEAD_TYPE, TRANSACTION, TAG, STREAM, VERSION)
 #: What no copy can bring back.
 BEYOND_REPAIR = frozenset(
@@ -70,6 +74,27 @@ BEYOND_REPAIR = frozenset(
         "schema-drift",
     }
 )
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What `repair` has mended, or would, and what it cannot mend."""
+
+    dry_run: bool
+    mended: list[Problem]
+    unmended: list[Problem]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is left that repair cannot mend."""
+        return not self.unmended
+
+    def __str__(self) -> str:
+        if not self.mended and not self.unmended:
+            return "nothing to repair"
+        verb = "would mend" if self.dry_run else "mended"
+        lines = [f"{verb} {problem}" for problem in self.mended]
+        return "\n".join([*lines, *(f"cannot mend {problem}" for problem in self.unmended)])
 
 
 class Plan:
@@ -476,7 +501,7 @@ class Plan:
         last = transaction_row(self._head.transaction_id)
         if self._book.head_row is not None and last not in self._rows:
             self._fix("transaction-missing", "the row of the repair takes its place", last)
-        indexed = mending.missing_indexes(self._book.manifest)
+        indexed = raw_manifest.missing_indexes(self._book.manifest)
         lost = [column.name for column in self._columns]
         for name in sorted({*indexed, *(n for n in lost if n in INDEXED)}):
             self._fix("index-missing", "the index is made anew", name)
@@ -497,11 +522,11 @@ class Plan:
         """Write it. Raises SwapLost where somebody has written meanwhile."""
         head, expected = self._head, self._book.manifest.version
         if self._twice:
-            mending.remove_rows(self._location, self._twice)
+            raw_manifest.remove_rows(self._location, self._twice)
             expected += 1
             reach("repair.rows-removed")
         if self._columns:
-            mending.add_columns(self._location, self._columns)
+            raw_manifest.add_columns(self._location, self._columns)
             expected += 1
             reach("repair.columns-added")
         manifest = ManifestVersion(self._location)
@@ -514,8 +539,8 @@ class Plan:
             reach("repair.rows-written")
         publish(ManifestVersion(self._location).dataset, head)
         reach("repair.published")
-        missing = mending.missing_indexes(ManifestVersion(self._location))
-        mending.create_indexes(self._location, missing)
+        missing = raw_manifest.missing_indexes(ManifestVersion(self._location))
+        raw_manifest.create_indexes(self._location, missing)
         for id in self._to_create:
             leaf = Leaf(self._location, self._rows[id].location or "", head.schema)
             leaf.create()
@@ -550,3 +575,28 @@ def _put(values: dict[str, Any], id: str, key: Any) -> None:
 
 def _same_texts(have: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return dict(have) == dict(wanted)
+
+
+def repair_table(location: Location, dry_run: bool = False) -> RepairReport:
+    """Mend what copies and earlier versions of the manifest can tell, and say what they cannot.
+
+    What is written goes through one transaction, so whoever reads meanwhile sees the table as it
+    was before or after. Raises TableNotFound where there is no table.
+    """
+    for attempt in range(_TRIES):
+        found = check_table(location)
+        lost = [problem for problem in found.problems if problem.kind in BEYOND_REPAIR]
+        if any(problem.kind == "manifest-unreadable" for problem in lost):
+            return RepairReport(dry_run, [], lost)
+        with contextlib.nullcontext() if dry_run else lock.held(location):
+            plan = Plan(location)
+            report = RepairReport(dry_run, plan.mended, lost + plan.unmended)
+            if dry_run or not plan.mended:
+                return report
+            try:
+                plan.apply()
+                return report
+            except SwapLost:
+                pass
+        lock.back_off(attempt)
+    raise ConflictError(f"the table {location.uri} could not be repaired: others kept writing")

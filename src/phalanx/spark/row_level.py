@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, conjoin
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, predicate_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, ROW_ID
 from phalanx.spark.tasks import command_of
 from phalanx.spark.writer import MESSAGE, fitting, together
-from phalanx.table.changes import TableTransaction
 from phalanx.table.operations import ChangeRows
+from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
-from phalanx.table.write import WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.snapshot import Snapshot
 
 OP, DELETE = "_op", 0

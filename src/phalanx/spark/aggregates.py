@@ -24,14 +24,14 @@ from phalanx.model.schema import TableSchema, extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
-from phalanx.spark.door import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.reader import Piece
 from phalanx.spark.tasks import command_of
 from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
-from phalanx.storage.leaves import LeafRow
+from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
 from phalanx.table.plan import Plan, values_of
 from phalanx.transaction.view import read_statistics

@@ -8,13 +8,13 @@ import random
 
 import pyarrow as pa
 import pytest
+from tests.table.test_added import Compact
 
 import phalanx
 from phalanx import PhalanxError
-from phalanx.spark import streams
 from phalanx.spark.handles import Handle
+from phalanx.spark.streaming import source
 from phalanx.spark.types import spark_schema
-from tests.table.test_added import Compact
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 
@@ -35,7 +35,7 @@ class Reader:
         self.schema = table.schema
         handle = Handle.of(table._snapshot)
         request = {"table": handle.to_json(), "zone": zone, "options": options}
-        self.started = streams.start_stream(request)
+        self.started = source.start_stream(request)
         self.offset = self.started["initial"] if start is None else start
         self.until = None
 
@@ -46,7 +46,7 @@ class Reader:
             "limited": limited,
             "until": self.until,
         }
-        return streams.next_offset(request)["end"]
+        return source.next_offset(request)["end"]
 
     def read(self, end):
         request = {
@@ -59,7 +59,7 @@ class Reader:
             "task_bytes": 1 << 27,
         }
         found = []
-        for command in streams.stream_tasks(request)["tasks"]:
+        for command in source.stream_tasks(request)["tasks"]:
             task, _ = pickle.loads(base64.b64decode(command))
             for batch in task(iter(())):
                 found += batch.column("id").to_pylist()
@@ -353,11 +353,11 @@ def test_a_schema_that_grows(root, table):
 def replace(root, schema):
     from concurrent.futures import ThreadPoolExecutor
 
-    from phalanx.table import birth
+    from phalanx.table.create import replace_table, replaced_head
 
     base = phalanx.open(root)._snapshot
     with ThreadPoolExecutor(1) as pool:
-        birth.replace_table(base, birth.replaced(base.head, schema, ["part"], {}), [], pool, 0.0)
+        replace_table(base, replaced_head(base.head, schema, ["part"], {}), [], pool, 0.0)
 
 
 def test_a_table_that_was_made_again(root, table, tmp_path):

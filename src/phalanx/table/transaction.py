@@ -16,7 +16,7 @@ from phalanx.model.evolution import Path, find
 from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.specs import CustomField, PartitionSpec
-from phalanx.table import incoming
+from phalanx.table import ingest
 from phalanx.table.evolve import (
     AddColumn,
     AddMissing,
@@ -30,6 +30,7 @@ from phalanx.table.evolve import (
     ReorderColumns,
     SchemaChange,
 )
+from phalanx.table.format import count_text
 from phalanx.table.operations import (
     Append,
     ChangeRows,
@@ -44,10 +45,9 @@ from phalanx.table.operations import (
     assignments_of,
     check_merge,
 )
+from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of
-from phalanx.table.texts import count_text
-from phalanx.table.write import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
@@ -181,7 +181,7 @@ class TableTransaction:
             return
         if merge_schema:
             data = self._with_columns(data, "append")
-        chunks = incoming.chunks(data, self._schema, buffer_bytes)
+        chunks = ingest.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
     def add(self, written: Sequence[WrittenLeaf], mode: str, where: Predicate | None) -> None:
@@ -218,7 +218,7 @@ class TableTransaction:
             return
         if merge_schema:
             data = self._with_columns(data, "overwrite")
-        chunks = incoming.chunks(data, self._schema, buffer_bytes)
+        chunks = ingest.chunks(data, self._schema, buffer_bytes)
         if where is None:
             self.add(self._write(chunks, buffer_bytes), mode, None)
             return
@@ -389,7 +389,7 @@ class TableTransaction:
 
     def _with_columns(self, data: Any, operation: str) -> Any:
         """Rows, for which the table has got the columns that it had not."""
-        found, data = incoming.peek(data, self._schema)
+        found, data = ingest.peek(data, self._schema)
         if len(found):
             self._change_schema(AddMissing(operation, found))
         return data
@@ -415,7 +415,7 @@ class TableTransaction:
 
 def _whole(data: Any, schema: pa.Schema) -> pa.Table:
     """The source of a merge, in memory: it may be needed again."""
-    tables = list(incoming.chunks(data, schema))
+    tables = list(ingest.chunks(data, schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 

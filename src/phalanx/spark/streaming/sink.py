@@ -14,7 +14,7 @@ from phalanx.errors import ConflictError, InvalidInput
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import exchange_type, spark_schema
-from phalanx.table import incoming
+from phalanx.table import ingest
 from phalanx.transaction.snapshot import Snapshot
 
 
@@ -55,5 +55,5 @@ def fitted(given: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
         if name in types and type == exchange_type(types[name]):
             type = schema.field(name).type
         columns.append(pa.field(name, type))
-    incoming.check_columns(pa.schema(columns), schema)
+    ingest.check_columns(pa.schema(columns), schema)
     return {"type": "struct", "fields": fields}

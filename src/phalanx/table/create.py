@@ -12,13 +12,13 @@ import pyarrow as pa
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
-from phalanx.storage import durable, manifest
+from phalanx.storage import fsync, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
 from phalanx.table.operations import Append
+from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.table.properties import check_properties
-from phalanx.table.write import WrittenLeaf
 from phalanx.transaction.commit import Transaction, durable_by_default, first_rows
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
@@ -43,7 +43,7 @@ def first_head(
     return replace(head, properties=dict(properties or {}))
 
 
-def create(
+def create_table(
     location: Location,
     head: Head,
     written: Sequence[WrittenLeaf],
@@ -72,10 +72,10 @@ def create(
             },
         )
         if durably and location.is_local:
-            durable.sync([leaf.uri for leaf, _ in view.changed_leaves()], started)
+            fsync.sync([leaf.uri for leaf, _ in view.changed_leaves()], started)
     manifest.create(location, head, rows)
     if durably and location.is_local:
-        durable.sync([location.manifest], started)
+        fsync.sync([location.manifest], started)
     made = Snapshot.latest(location)
     if written and head.transactions == "weak":
         transaction = Transaction(made, pool, durably=durably, started=started)
@@ -84,7 +84,7 @@ def create(
     return made
 
 
-def replaced(
+def replaced_head(
     head: Head, schema: pa.Schema, partition_by: PartitionBy, properties: Mapping[str, str]
 ) -> Head:
     """The head of a table that takes another's place and keeps its history.

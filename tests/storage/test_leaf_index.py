@@ -10,7 +10,7 @@ import phalanx
 from phalanx import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
-from phalanx.storage.leaves import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafRow, Leaves
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
 

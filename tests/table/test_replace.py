@@ -10,8 +10,8 @@ from lance.dataset import MergeInsertBuilder
 import phalanx
 from phalanx import ConflictError, InvalidInput, TableExists
 from phalanx.storage.location import Location
-from phalanx.table import birth
-from phalanx.table.write import BUFFER_BYTES, PartitionedWriter
+from phalanx.table import create as creation
+from phalanx.table.partitioned_writer import BUFFER_BYTES, PartitionedWriter
 from phalanx.transaction.snapshot import Snapshot
 
 FIRST = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -33,13 +33,13 @@ def write(root, head, rows, pool):
 
 
 def create(root, pool, rows=ROWS, partition_by=("country",), transactions="strong"):
-    head = birth.first_head(rows.schema, partition_by, transactions, {"team": "us"})
-    return birth.create(Location(root), head, write(root, head, rows, pool), pool, 0.0)
+    head = creation.first_head(rows.schema, partition_by, transactions, {"team": "us"})
+    return creation.create_table(Location(root), head, write(root, head, rows, pool), pool, 0.0)
 
 
 def replaced_head(root, schema=SECOND, partition_by=("country",)):
     base = phalanx.open(root)._snapshot
-    return base, birth.replaced(base.head, schema, partition_by, {})
+    return base, creation.replaced_head(base.head, schema, partition_by, {})
 
 
 def rows_of(table):
@@ -62,7 +62,7 @@ class TestCreate:
         assert phalanx.open(root).count() == 3
 
     def test_nothing_is_there_before(self, root, pool):
-        head = birth.first_head(FIRST, ["country"], "strong", None)
+        head = creation.first_head(FIRST, ["country"], "strong", None)
         write(root, head, ROWS, pool)
         with pytest.raises(phalanx.PhalanxError):
             phalanx.open(root)
@@ -91,14 +91,14 @@ class TestCreate:
     )
     def test_what_is_refused(self, partition_by, transactions, properties, said):
         with pytest.raises(InvalidInput, match=said):
-            birth.first_head(FIRST, partition_by, transactions, properties)
+            creation.first_head(FIRST, partition_by, transactions, properties)
 
 
 class TestReplace:
     def test_schema_spec_rows_and_properties(self, root, pool):
         create(root, pool)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
+        creation.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
         table = phalanx.open(root)
         assert table.version == 2
         assert table.schema == SECOND
@@ -109,7 +109,7 @@ class TestReplace:
     def test_history_is_kept(self, root, pool):
         create(root, pool)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, [], pool, 0.0)
+        creation.replace_table(base, head, [], pool, 0.0)
         assert phalanx.open(root).count() == 0
         old = phalanx.open(root, version=1)
         assert old.schema == FIRST
@@ -121,7 +121,7 @@ class TestReplace:
         specs = {1}
         for schema in (SECOND, FIRST, SECOND):
             base, head = replaced_head(root, schema)
-            birth.replace_table(base, head, [], pool, 0.0)
+            creation.replace_table(base, head, [], pool, 0.0)
             found = phalanx.open(root)._snapshot.head
             assert not ids & set(found.schema.field_ids)
             assert found.spec_id not in specs
@@ -131,7 +131,7 @@ class TestReplace:
     def test_leaves_have_the_ids_of_the_table(self, root, pool):
         create(root, pool)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
+        creation.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
         table = phalanx.open(root)
         table.append(OTHER)
         for leaf in table.scan().plan().leaves:
@@ -142,7 +142,7 @@ class TestReplace:
     def test_back_to_the_old_one(self, root, pool):
         create(root, pool)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
+        creation.replace_table(base, head, write(root, head, OTHER, pool), pool, 0.0)
         table = phalanx.open(root)
         table.rollback(1)
         assert table.schema == FIRST
@@ -155,7 +155,7 @@ class TestReplace:
         """The new spec has leaves of its own: the old leaf's files are not the new one's."""
         create(root, pool)
         base, head = replaced_head(root, FIRST)
-        birth.replace_table(base, head, write(root, head, ROWS.slice(0, 1), pool), pool, 0.0)
+        creation.replace_table(base, head, write(root, head, ROWS.slice(0, 1), pool), pool, 0.0)
         table = phalanx.open(root)
         assert rows_of(table) == [{"id": 1, "country": "DE"}]
         table.append(ROWS)
@@ -167,7 +167,7 @@ class TestReplace:
         base, head = replaced_head(root)
         written = write(root, head, OTHER, pool)
         phalanx.open(root).append(ROWS)
-        birth.replace_table(base, head, written, pool, 0.0)
+        creation.replace_table(base, head, written, pool, 0.0)
         table = phalanx.open(root)
         assert table.version == 3
         assert table.count() == 2
@@ -177,7 +177,7 @@ class TestReplace:
         create(root, pool)
         late = phalanx.open(root)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, [], pool, 0.0)
+        creation.replace_table(base, head, [], pool, 0.0)
         with pytest.raises(ConflictError, match="schema"):
             late.append(ROWS)
         assert phalanx.open(root).count() == 0
@@ -186,9 +186,9 @@ class TestReplace:
         create(root, pool)
         base, head = replaced_head(root)
         other_base, other = replaced_head(root, FIRST)
-        birth.replace_table(base, head, [], pool, 0.0)
+        creation.replace_table(base, head, [], pool, 0.0)
         with pytest.raises(ConflictError):
-            birth.replace_table(other_base, other, write(root, other, ROWS, pool), pool, 0.0)
+            creation.replace_table(other_base, other, write(root, other, ROWS, pool), pool, 0.0)
         assert phalanx.open(root).schema == SECOND
 
     def test_after_a_replace_that_was_rolled_back(self, root, pool):
@@ -196,17 +196,17 @@ class TestReplace:
         create(root, pool)
         late_base, late = replaced_head(root)
         base, head = replaced_head(root)
-        birth.replace_table(base, head, [], pool, 0.0)
+        creation.replace_table(base, head, [], pool, 0.0)
         phalanx.open(root).rollback(1)
         with pytest.raises(ConflictError, match="replaced in between"):
-            birth.replace_table(late_base, late, [], pool, 0.0)
+            creation.replace_table(late_base, late, [], pool, 0.0)
         assert phalanx.open(root).count() == 3
 
     def test_weak_tables_are_refused(self, root, pool):
         create(root, pool, transactions="weak")
         base, head = replaced_head(root)
         with pytest.raises(phalanx.PhalanxError, match="replaced"):
-            birth.replace_table(base, head, [], pool, 0.0)
+            creation.replace_table(base, head, [], pool, 0.0)
         assert phalanx.open(root).count() == 3
 
     def test_a_failure_before_the_swap_changes_nothing(self, root, pool, monkeypatch):
@@ -220,7 +220,7 @@ class TestReplace:
         for name in ("execute", "execute_uncommitted"):
             monkeypatch.setattr(MergeInsertBuilder, name, fail)
         with pytest.raises((phalanx.PhalanxError, OSError)):
-            birth.replace_table(base, head, written, pool, 0.0)
+            creation.replace_table(base, head, written, pool, 0.0)
         monkeypatch.undo()
         table = phalanx.open(root)
         assert table.version == 1

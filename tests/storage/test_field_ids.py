@@ -7,7 +7,7 @@ from lance import LanceOperation
 from lance.fragment import write_fragments
 from lance.schema import LanceSchema
 
-from phalanx.storage.fieldids import with_ids
+from phalanx.storage.field_ids import with_ids
 
 SCHEMA = pa.schema(
     [

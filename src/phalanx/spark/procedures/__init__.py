@@ -1,0 +1,1 @@
+"""Procedures: `CALL <catalog>.system.<name>(…)`."""
