@@ -18,11 +18,13 @@ from phalanx.model.domains import domain_of
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from phalanx.table import book, maintain
+from phalanx.table import book
 from phalanx.table.book import Problem
 from phalanx.table.check import CheckReport, check_table
-from phalanx.table.maintain import size_text
+from phalanx.table.format import size_text
 from phalanx.table.repair import repair_table
+from phalanx.table.retention import expire_snapshots
+from phalanx.table.vacuum import vacuum
 from tests.transaction import sabotage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("day", pa.date32())])
@@ -246,7 +248,7 @@ class TestLeftovers:
 
     def test_of_snapshots_that_have_expired(self, table):
         table.drop_tag("kept")
-        maintain.expire_snapshots(table._snapshot, dt.timedelta(0))
+        expire_snapshots(table._snapshot, dt.timedelta(0))
         report = check(table)
         assert report.ok
         assert {problem.kind for problem in report.problems} == {"orphan-file"}
@@ -644,7 +646,7 @@ class TestAnotherClient:
     def test_vacuum_does_not_touch_a_damaged_table(self, table):
         only_plain_columns(table)
         with pytest.raises(CorruptTable):
-            maintain.vacuum(table._snapshot, dt.timedelta(0), force=True)
+            vacuum(table._snapshot, dt.timedelta(0), force=True)
 
     @pytest.mark.parametrize(
         "step",

@@ -17,9 +17,11 @@ from phalanx import ConflictError, InvalidInput, TableNotFound
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
-from phalanx.table import maintain
+from phalanx.table import retention
+from phalanx.table import vacuum as vacuuming
 from phalanx.table.check import check_table
 from phalanx.table.repair import repair_table
+from phalanx.table.retention import expire_snapshots
 from phalanx.transaction import commit
 from phalanx.transaction.snapshot import Snapshot
 from tests.transaction import sabotage
@@ -57,7 +59,7 @@ def files(root, absolute=False):
 
 
 def vacuum(table, *arguments, **options):
-    report = maintain.vacuum(table._snapshot, *arguments, **options)
+    report = vacuuming.vacuum(table._snapshot, *arguments, **options)
     table.refresh()
     return report
 
@@ -175,7 +177,7 @@ class TestWhatGoes:
         spare = handle.create_index_uncommitted("id", "BTREE", name="j", fragment_ids=pieces)
         age(root, 8)
         folder = DatasetFolder(Location(root), os.path.basename(leaf["uri"]))
-        live = maintain.live_files(folder, {made.version}, dt.datetime.now(dt.UTC))
+        live = vacuuming.live_files(folder, {made.version}, dt.datetime.now(dt.UTC))
         found = {
             path.split("/")[1]: live.holds(path) for path in files(leaf["uri"]) if "_ind" in path
         }
@@ -312,7 +314,7 @@ class TestAge:
         with pytest.raises(InvalidInput, match="older_than is a timedelta"):
             vacuum(table, older_than, force=True)
         with pytest.raises(InvalidInput, match="older_than is a timedelta"):
-            maintain.expire_snapshots(table._snapshot, older_than)
+            expire_snapshots(table._snapshot, older_than)
 
     def test_it_can_be_chosen(self, table, root):
         age(root, 3)
@@ -372,9 +374,9 @@ class TestDryRun:
 
     def test_of_an_expiry(self, table, root):
         age(root, 8)
-        said = maintain.expire_snapshots(table._snapshot, 7 * DAY, dry_run=True)
+        said = expire_snapshots(table._snapshot, 7 * DAY, dry_run=True)
         assert versions(table) == [1, 2, 3, 4]
-        done = maintain.expire_snapshots(table._snapshot, 7 * DAY)
+        done = expire_snapshots(table._snapshot, 7 * DAY)
         assert (said.snapshots, said.rows, said.oldest) == (done.snapshots, done.rows, done.oldest)
         assert (
             str(done) == "expired 3 snapshots and 5 rows of the manifest; the oldest version is 4"
@@ -384,7 +386,7 @@ class TestDryRun:
 class TestExpire:
     def test_snapshots_go_and_files_stay(self, table, root):
         before = files(root)
-        report = maintain.expire_snapshots(table._snapshot, NOTHING)
+        report = expire_snapshots(table._snapshot, NOTHING)
         assert report.snapshots == (1, 2, 3)
         assert files(root) >= before
         assert versions(table.refresh()) == [4, 5]
@@ -395,36 +397,36 @@ class TestExpire:
         age(root, 30)
         reader = phalanx.open(root)
         table.overwrite([row(9)])
-        maintain.expire_snapshots(table._snapshot, NOTHING)
+        expire_snapshots(table._snapshot, NOTHING)
         vacuum(table)
         assert ids(reader) == [4, 5]
         with pytest.raises(TableNotFound):
             phalanx.open(root, version=4)
 
     def test_nothing_to_expire_writes_nothing(self, table):
-        maintain.expire_snapshots(table._snapshot, DAY)
+        expire_snapshots(table._snapshot, DAY)
         assert table.refresh().version == 4
 
     def test_tags_are_kept(self, table, root):
         table.tag("kept", 2)
-        maintain.expire_snapshots(table._snapshot, NOTHING)
+        expire_snapshots(table._snapshot, NOTHING)
         assert ids(phalanx.open(root, version="kept")) == [1, 2, 3]
         assert versions(table.refresh()) == [2, 5, 6]
 
     def test_the_first_that_is_open_never_goes_back(self, table, root):
-        maintain.expire_snapshots(table._snapshot, NOTHING)
-        maintain.expire_snapshots(table._snapshot, 100 * DAY)
+        expire_snapshots(table._snapshot, NOTHING)
+        expire_snapshots(table._snapshot, 100 * DAY)
         assert versions(table.refresh()) == [4, 5]
 
     def test_a_tagged_version_does_not_stand_for_those_after_it(self, table, root):
         times = phalanx.open(root).snapshots()["committed_at"].to_pylist()
         table.tag("kept", 2)
-        maintain.expire_snapshots(table._snapshot, NOTHING)
+        expire_snapshots(table._snapshot, NOTHING)
         with pytest.raises(TableNotFound, match="has expired"):
             phalanx.open(root, version=times[2])
 
     def test_time_travel_into_what_is_left(self, table, root):
-        maintain.expire_snapshots(table._snapshot, NOTHING)
+        expire_snapshots(table._snapshot, NOTHING)
         now = dt.datetime.now(dt.UTC)
         assert phalanx.open(root, version=now).version == 5
 
@@ -516,14 +518,14 @@ class TestRetention:
 class TestOthersMeanwhile:
     def test_a_commit_in_between(self, table, root, monkeypatch):
         """The expiry is worked out on one snapshot and lands on another."""
-        real = maintain._versions_without
+        real = retention._versions_without
 
         def with_a_commit(*arguments):
             if phalanx.open(root).version == 4:
                 phalanx.open(root).append([row(6, "c")])
             return real(*arguments)
 
-        monkeypatch.setattr(maintain, "_versions_without", with_a_commit)
+        monkeypatch.setattr(retention, "_versions_without", with_a_commit)
         age(root, 8)
         report = vacuum(table)
         assert report.snapshots == (1, 2, 3)
@@ -532,14 +534,14 @@ class TestOthersMeanwhile:
         assert check_table(table._snapshot).problems == []
 
     def test_a_tag_in_between(self, table, root, monkeypatch):
-        real = maintain._versions_without
+        real = retention._versions_without
 
         def with_a_tag(*arguments):
             if not phalanx.open(root).tags():
                 phalanx.open(root).tag("late", 2)
             return real(*arguments)
 
-        monkeypatch.setattr(maintain, "_versions_without", with_a_tag)
+        monkeypatch.setattr(retention, "_versions_without", with_a_tag)
         age(root, 8)
         assert vacuum(table).snapshots == (1, 3)
         assert ids(phalanx.open(root, version="late")) == [1, 2, 3]
@@ -554,7 +556,7 @@ class TestOthersMeanwhile:
         )
         age(root, 10)
         table.append([row(100)])
-        real = maintain.reach
+        real = vacuuming.reach
 
         def with_a_tag(name):
             if name == "vacuum.rows-expired":
@@ -562,7 +564,7 @@ class TestOthersMeanwhile:
             real(name)
 
         with monkeypatch.context() as patch:
-            patch.setattr(maintain, "reach", with_a_tag)
+            patch.setattr(vacuuming, "reach", with_a_tag)
             vacuum(phalanx.open(root))
         assert ids(phalanx.open(root, version="kept")) == list(range(7))
         # Now the tag alone holds it.
@@ -587,7 +589,7 @@ class TestOthersMeanwhile:
 
     def test_a_leaf_that_went_and_came_back(self, table, root, monkeypatch):
         """Its timeline starts again with the numbers of rows that were to go."""
-        real = maintain._versions_without
+        real = retention._versions_without
 
         def with_a_return(*arguments):
             found = real(*arguments)
@@ -597,7 +599,7 @@ class TestOthersMeanwhile:
                 other.overwrite([row(9)])
             return found
 
-        monkeypatch.setattr(maintain, "_versions_without", with_a_return)
+        monkeypatch.setattr(retention, "_versions_without", with_a_return)
         age(root, 8)
         vacuum(table)
         assert ids(table) == [9]
@@ -609,20 +611,20 @@ class TestOthersMeanwhile:
             tx.append([row(6)])
             tx._transaction.view.settle()
             age(root, 8)
-            real = maintain._Sweep._remove
+            real = vacuuming._Sweep._remove
 
             def with_a_commit(self, *arguments):
                 if tx._open:
                     tx.commit()
                 real(self, *arguments)
 
-            monkeypatch.setattr(maintain._Sweep, "_remove", with_a_commit)
+            monkeypatch.setattr(vacuuming._Sweep, "_remove", with_a_commit)
             vacuum(phalanx.open(root))
         assert ids(phalanx.open(root)) == [4, 5, 6]
 
     def test_a_leaf_that_comes_back_into_its_old_folder(self, table, root, monkeypatch):
         age(root, 8)
-        real = maintain._Sweep._is_abandoned
+        real = vacuuming._Sweep._is_abandoned
 
         def with_a_return(self, folder):
             found = real(self, folder)
@@ -630,7 +632,7 @@ class TestOthersMeanwhile:
                 phalanx.open(root).append([row(6, "b")])
             return found
 
-        monkeypatch.setattr(maintain._Sweep, "_is_abandoned", with_a_return)
+        monkeypatch.setattr(vacuuming._Sweep, "_is_abandoned", with_a_return)
         assert vacuum(table).folders == ()
         assert ids(table) == [4, 5, 6]
 
@@ -793,7 +795,7 @@ class TestObjectStore:
 def test_another_clients_table_is_left_alone(root):
     lance.write_dataset(pa.table({"a": [1]}), root / "__manifest")
     with pytest.raises(TableNotFound):
-        maintain.vacuum(Snapshot.latest(Location(root)))
+        vacuum(Snapshot.latest(Location(root)))
 
 
 def test_a_report_for_people(table, root):

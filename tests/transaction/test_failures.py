@@ -19,7 +19,7 @@ from phalanx.model.predicates import EVERYTHING
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from phalanx.table.operations import ChangeRows
+from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.repair import repair_table
 from tests.transaction.processes import CONTEXT, start
 from tests.transaction.sabotage import failing, named_in_source, steps

@@ -17,7 +17,7 @@ from phalanx.spark.types import COMMENT, arrow_field, constant
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
-from phalanx.table.evolve import next_spec
+from phalanx.table.operations.evolve import next_spec
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.snapshot import Snapshot

@@ -22,7 +22,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, ROW_ID
 from phalanx.spark.tasks import command_of
 from phalanx.spark.writer import MESSAGE, fitting, together
-from phalanx.table.operations import ChangeRows
+from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction

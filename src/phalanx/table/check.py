@@ -34,7 +34,7 @@ from phalanx.storage.manifest import (
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
 from phalanx.table.format import count_text, size_text
-from phalanx.table.maintain import LeafVersions, Retention
+from phalanx.table.retention import LeafVersions, Retention
 from phalanx.transaction.snapshot import Snapshot
 
 _WORKERS = 8

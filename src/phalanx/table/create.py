@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,7 +16,8 @@ from phalanx.storage import fsync, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import check_storable
 from phalanx.storage.location import Location
-from phalanx.table.operations import Append
+from phalanx.table.operations.append import Append
+from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.table.properties import check_properties
 from phalanx.transaction.commit import Transaction, durable_by_default, first_rows
@@ -103,34 +104,6 @@ def replaced_head(
         max_field_id=max(tagged.field_ids),
         properties=dict(properties),
     )
-
-
-@dataclass
-class Replace:
-    """Take all rows out, and go on with another schema, spec and properties, and other rows."""
-
-    name = "replace"
-    head: Head
-    written: Sequence[WrittenLeaf]
-
-    def run(self, view: View) -> None:
-        view.base.refuse_weak("replaced")
-        current, spec = view.current(), self.head.spec
-        taken = view.base.head
-        if taken.specs != self.head.specs[:-1] or taken.max_field_id >= min(
-            self.head.schema.field_ids
-        ):
-            # A rollback takes the schema back, but never what has been handed out since.
-            raise ConflictError(
-                f"the table {view.base.location.uri} was replaced in between: try again"
-            )
-        for row in current.leaves.rows():
-            view.remove(row)
-        changed = ("schema", "max_field_id", "properties")
-        view.change_head(**{name: getattr(self.head, name) for name in changed})
-        view.add_spec(spec)
-        for leaf in self.written:
-            view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)
 
 
 def replace_table(

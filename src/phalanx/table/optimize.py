@@ -33,9 +33,10 @@ from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TABLE
+from phalanx.table.anchor import anchor
+from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.maintain import anchor, doubts, positive
-from phalanx.table.operations import leaves_by_id
+from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -253,7 +254,7 @@ def plan(
         sum(part.bytes for contents, _ in found for part in contents.parts)
         + int(leaves.byte_counts[others].sum()),
         (
-            *doubts(chosen, chosen.indices, "taken"),
+            *chosen.doubts(chosen.indices, "taken"),
             *_index_notes([contents for contents, _ in found]),
         ),
     )

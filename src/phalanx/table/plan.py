@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -154,6 +154,16 @@ class Plan:
                 else "nothing: the filter says nothing about the partition fields"
             )
         return ", ".join(dict.fromkeys(named)) or "a filter that no row satisfies"
+
+    def doubts(self, indices: Any, done: str) -> Iterator[str]:
+        """A note on leaves that are `done` whole although not all of their rows match, perhaps."""
+        doubtful = int((~self.certain[indices]).sum())
+        if doubtful:
+            yield (
+                f"partition values do not decide {to_text(self.predicate)}: "
+                f"{count_text(doubtful, 'leaf')} that may hold matching rows "
+                f"{'is' if doubtful == 1 else 'are'} {done} whole"
+            )
 
     def _filter_summary(self) -> str:
         certain = int(self.certain[self.indices].sum())

@@ -29,9 +29,10 @@ from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf, LeafDelta
 from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.table.anchor import anchor
+from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.maintain import anchor, doubts, positive
-from phalanx.table.operations import leaves_by_id
+from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -161,7 +162,7 @@ def begin(
         )
     chosen = _chosen(newest, where)
     report = RewriteReport(dry_run, leaves=len(chosen), left=len(chosen))
-    report.notes += doubts(Plan(newest, predicate_of(where, newest)), chosen, "moved")
+    report.notes += Plan(newest, predicate_of(where, newest)).doubts(chosen, "moved")
     if dry_run:
         found = list(plan(newest, where, bounds))
         report.steps, report.rows = len(found), sum(step.rows for step in found)

@@ -15,18 +15,19 @@ import pyarrow as pa
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
-from phalanx.table import inspect, maintain, optimize, rewrite
+from phalanx.table import inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, first_head
-from phalanx.table.evolve import next_spec
-from phalanx.table.maintain import ExpireReport, VacuumReport
+from phalanx.table.operations.evolve import next_spec
 from phalanx.table.optimize import OptimizeReport
 from phalanx.table.partitioned_writer import BUFFER_BYTES
 from phalanx.table.repair import RepairReport, repair_table
+from phalanx.table.retention import ExpireReport, expire_snapshots
 from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.transaction import MergeCounts, TableTransaction
+from phalanx.table.vacuum import VacuumReport, vacuum
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
@@ -424,7 +425,7 @@ class Table:
         files after 7 days. Tagged versions stay. Files younger than 24 hours stay unless forced: a
         writer that is still running may own them.
         """
-        report = maintain.vacuum(self._snapshot, older_than, dry_run, force)
+        report = vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
         return report
@@ -436,7 +437,7 @@ class Table:
 
         Without an age the property `retention.snapshots` says it, and 7 days where it is not set.
         """
-        report = maintain.expire_snapshots(self._snapshot, older_than, dry_run)
+        report = expire_snapshots(self._snapshot, older_than, dry_run)
         if not dry_run:
             self.refresh()
         return report

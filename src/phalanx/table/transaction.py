@@ -17,7 +17,11 @@ from phalanx.model.expressions import matches
 from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
-from phalanx.table.evolve import (
+from phalanx.table.format import count_text
+from phalanx.table.operations.append import Append
+from phalanx.table.operations.change_rows import ChangeRows
+from phalanx.table.operations.delete import Delete
+from phalanx.table.operations.evolve import (
     AddColumn,
     AddMissing,
     ChangeType,
@@ -30,21 +34,12 @@ from phalanx.table.evolve import (
     ReorderColumns,
     SchemaChange,
 )
-from phalanx.table.format import count_text
-from phalanx.table.operations import (
-    Append,
-    ChangeRows,
-    Delete,
-    DropTag,
-    Merge,
-    Overwrite,
-    Rollback,
-    SetProperties,
-    Tag,
-    Update,
-    assignments_of,
-    check_merge,
-)
+from phalanx.table.operations.merge import Merge, check_merge
+from phalanx.table.operations.overwrite import Overwrite
+from phalanx.table.operations.rollback import Rollback
+from phalanx.table.operations.set_properties import SetProperties
+from phalanx.table.operations.tag import DropTag, Tag
+from phalanx.table.operations.update import Update, assignments_of
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import Scan, predicate_of

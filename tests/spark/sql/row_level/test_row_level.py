@@ -5,7 +5,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import phalanx
-from phalanx.table.operations import ChangeRows
+from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.scan import predicate_of
 
 ROWS = (

@@ -1,0 +1,43 @@
+"""Overwrite: replace all rows, or those of the partitions that are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phalanx.errors import ConflictError
+from phalanx.storage.head import Head
+from phalanx.table.partitioned_writer import WrittenLeaf
+from phalanx.transaction.failpoints import reach
+from phalanx.transaction.view import View
+
+
+@dataclass
+class Overwrite:
+    """Replace all rows, or those of the partitions that are written to."""
+
+    name = "overwrite"
+    #: What the files were written for.
+    head: Head
+    written: Sequence[WrittenLeaf]
+    only_partitions: bool
+
+    def run(self, view: View) -> None:
+        view.check_files(self.head.schema)
+        current, spec = view.current(), view.spec_like(self.head.spec)
+        if self.only_partitions:
+            if spec != view.head.spec:
+                raise ConflictError(
+                    f"the partitions of {view.base.location.uri} that are to be overwritten are "
+                    "others by now: its spec was changed, try again"
+                )
+            for leaf in self.written:
+                index = current.leaves.find(spec, leaf.keys)
+                if index is not None:
+                    view.remove(current.leaves.row(index))
+        else:
+            for row in current.leaves.rows():
+                view.remove(row)
+        reach("overwrite.removed")
+        for leaf in self.written:
+            view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)

@@ -1,0 +1,50 @@
+"""Tags: give a version a name that keeps it, or take the name away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.transaction.snapshot import Version
+from phalanx.transaction.view import View
+
+
+@dataclass
+class Tag:
+    """Give a version a name that keeps it."""
+
+    name = "tag"
+    tag: str
+    version: Version | None
+
+    def run(self, view: View) -> None:
+        if not isinstance(self.tag, str) or not self.tag or len(self.tag) > 256:
+            raise InvalidInput("a tag's name is a string of 1 to 256 characters")
+        view.base.refuse_weak("tagged")
+        if self.version is None:
+            self.version = view.base.sequence
+        target = view.base.find(self.version)
+        existing = view.tags().get(self.tag)
+        if existing is not None and int(existing["version"]) != target.sequence:
+            raise InvalidInput(
+                f"the tag {self.tag!r} is already at version {existing['version']}: drop it first"
+            )
+        described = {
+            "name": self.tag,
+            "version": str(target.sequence),
+            "manifest_version": str(target.manifest.version),
+        }
+        view.add_tag(described)
+
+
+@dataclass
+class DropTag:
+    """Take a name away; the version goes when it would have gone without it."""
+
+    name = "tag"
+    tag: str
+
+    def run(self, view: View) -> None:
+        if self.tag not in view.tags():
+            raise TableNotFound(f"the table {view.base.location.uri} has no tag {self.tag!r}")
+        view.drop_tag(self.tag)

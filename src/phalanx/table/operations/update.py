@@ -1,0 +1,116 @@
+"""Update: set columns of the rows that match a predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model import expressions
+from phalanx.model.parser import parse
+from phalanx.model.predicates import (
+    EVERYTHING,
+    Term,
+    columns_of,
+    resolve_names,
+)
+from phalanx.model.schema import extract
+from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.table import ingest
+from phalanx.table.operations.leaf_results import (
+    LeafResult,
+    WhereMatches,
+    result_holds,
+    take_out,
+)
+from phalanx.table.partitioned_writer import PartitionedWriter
+from phalanx.table.plan import Plan, PlannedLeaf
+from phalanx.transaction.failpoints import reach
+from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.view import View
+
+
+@dataclass
+class Update(WhereMatches):
+    """Set columns of the rows that match a predicate; rows move where their partition does."""
+
+    name = "update"
+    assignments: Mapping[str, Term]
+    updated: int = 0
+
+    def run(self, view: View) -> None:
+        view.check_schema(self.schema)
+        snapshot = view.current()
+        leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
+        # One leaf after the other: each is itself read and written by several threads.
+        found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
+        self.updated = 0
+        for leaf, kept in found:
+            self.updated += kept.count
+            if kept.count and kept.count == leaf.row.row_count:
+                view.remove(leaf.row)
+            elif kept.count:
+                take_out(view, leaf, kept)
+        for _, kept in found:
+            for output in kept.outputs:
+                place = view.place(snapshot.head.spec, output.keys)
+                view.append(place, output.written, output.statistics)
+
+    def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> LeafResult:
+        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
+        version = at.newest() if leaf.version is None else leaf.version
+        kept = self._kept.get(leaf.row.object_id)
+        same_spec = kept is not None and kept.spec == snapshot.head.spec
+        if kept is not None and same_spec and result_holds(at, kept, version, self.isolation):
+            return kept
+        names = snapshot.head.schema.tagged.names
+        batches = at.scan(version, names, leaf.where)
+        assert isinstance(view.pool, ThreadPoolExecutor)
+        writer = PartitionedWriter(snapshot, view.pool)
+        outputs = writer.write(self._assigned(batches, snapshot))
+        count = sum(output.rows for output in outputs)
+        delta = LeafDelta()
+        if count and (count != leaf.row.row_count or self.isolation == "snapshot"):
+            delta, deleted = at.delete(version, leaf.where or EVERYTHING)
+            assert deleted == count, (deleted, count)
+        reach("update.worked-out")
+        kept = LeafResult(version, delta, count, outputs, snapshot.head.spec)
+        kept.only_here = bool(count) and not delta.touched
+        self._kept[leaf.row.object_id] = kept
+        return kept
+
+    def _assigned(
+        self, batches: Iterable[pa.RecordBatch], snapshot: Snapshot
+    ) -> Iterator[pa.Table]:
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            for name, term in self.assignments.items():
+                arrays = {c.field_id: extract(batch, c.path) for c in columns_of(term)}
+                columns[name] = expressions.evaluate(term, arrays, batch.num_rows, checked=True)
+            yield ingest.conform(pa.table(columns), snapshot.head.schema.arrow)
+
+
+def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
+    """The terms of an update, checked against the schema."""
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidInput('update takes what to set, such as {"status": "\'done\'"}')
+    schema = snapshot.head.schema
+    found = {}
+    for name, text in values.items():
+        if name not in schema.tagged.names:
+            known = ", ".join(schema.tagged.names)
+            raise InvalidInput(f"unknown column {name!r}: the table has {known}")
+        if not isinstance(text, str):
+            raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
+        term = resolve_names(parse(text), schema.column)
+        expressions.refuse_volatile(term)
+        given, wanted = expressions.type_of(term), schema.tagged.field(name).type
+        if not ingest.fits(given, wanted):
+            raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
+        found[name] = term
+    return found
