@@ -71,33 +71,3 @@ class TestOptions:
     def test_they_must_be_strings(self):
         with pytest.raises(InvalidInput, match="strings to strings: 'timeout' has a int"):
             Location("s3://lake/t", {"timeout": 5})
-
-
-class TestErrors:
-    """What Lance says, sorted: damage, a store that was not reached, and the rest."""
-
-    LOST = "LanceError(IO): Generic N/A error: Not found: t/data/x.lance, /rust/x.rs:1:2"
-    SHORT = (
-        "External error: LanceError(IO): Generic S3 error: Error performing GET http://s in 4ms - "
-        "Server returned non-2xx status code: 416 Range Not Satisfiable: <?xml"
-    )
-    DOWN = (
-        "LanceError(IO): Generic S3 error: Error performing GET http://s/x in 5ms, after 3 retries "
-        "- HTTP error: error sending request, /rust/x.rs:1:2"
-    )
-    NONE = "Object at location t/1.manifest not found: Error performing HEAD http://s/t: 404"
-    FILTER = "Invalid user input: Query Execution error: Not found: x, /rust/x.rs:1:2"
-
-    @pytest.mark.parametrize(
-        ("text", "damage", "unreachable"),
-        [
-            (LOST, True, False),
-            (SHORT, True, False),
-            (DOWN, False, True),
-            (NONE, False, False),
-            (FILTER, False, False),
-        ],
-    )
-    def test_sorted(self, text, damage, unreachable):
-        location, error = Location("s3://lake/t"), OSError(text)
-        assert (location.is_damage(error), location.is_unreachable(error)) == (damage, unreachable)

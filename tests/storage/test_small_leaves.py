@@ -6,6 +6,7 @@ import pytest
 from lance import LanceOperation
 
 from phalanx import CorruptTable, InvalidInput
+from phalanx.lru import LruCache
 from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
@@ -36,7 +37,7 @@ def location(tmp_path):
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """No test profits from what another has read."""
-    monkeypatch.setattr(small_leaves, "_remembered", small_leaves._Remembered(1_000_000))
+    monkeypatch.setattr(small_leaves, "_remembered", LruCache(1_000_000, small_leaves._bytes))
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ class TestRemembering:
             assert ids(location, main) == [1, 1]
             assert len(opened) == 2
         assert ids(location, [Member(folder, None) for folder, _ in main]) == [1, 1]
-        assert not small_leaves._remembered._found
+        assert not len(small_leaves._remembered)
 
     def test_the_same_folders_in_another_table(self, location, tmp_path):
         other = Location(tmp_path / "other")
@@ -256,12 +257,12 @@ class TestRemembering:
         members = five(location)
         pairs = [[members[i], members[j]] for i in range(5) for j in range(i)]
         size = small_leaves._bytes(small_leaves._parts(location, pairs[0]))
-        small_leaves._remembered = small_leaves._Remembered(3 * size + size // 2)
+        small_leaves._remembered = LruCache(3 * size + size // 2, small_leaves._bytes)
         for pair in pairs:
             assert len(ids(location, pair)) == 20
-        assert len(small_leaves._remembered._found) == 3
-        assert small_leaves._remembered._held == sum(
-            map(small_leaves._bytes, small_leaves._remembered._found.values())
+        assert len(small_leaves._remembered) == 3
+        assert small_leaves._remembered.weight == sum(
+            map(small_leaves._bytes, small_leaves._remembered.values())
         )
         opened.clear()
         assert len(ids(location, pairs[-3])) == 20
@@ -280,8 +281,8 @@ class TestRemembering:
         for thread in threads:
             thread.join()
         assert found == [list(range(50))] * 8
-        assert small_leaves._remembered._held == sum(
-            map(small_leaves._bytes, small_leaves._remembered._found.values())
+        assert small_leaves._remembered.weight == sum(
+            map(small_leaves._bytes, small_leaves._remembered.values())
         )
 
 

@@ -13,7 +13,8 @@ from phalanx import ConflictError, InvalidInput, PhalanxError, TableNotFound
 from phalanx.storage import fsync
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TAG, ManifestVersion, Rows, tag_row
+from phalanx.storage.manifest import TAG, ManifestVersion, Rows
+from phalanx.storage.names import tag_row
 from phalanx.transaction import commit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.int64())])

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from phalanx.errors import PhalanxError
-from phalanx.storage.location import SECRET
+from phalanx.storage.lance_errors import SECRET
 
 log = logging.getLogger("phalanx.spark")
 

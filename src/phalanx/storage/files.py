@@ -33,6 +33,7 @@ from lance.schema import LanceSchema
 
 from phalanx.errors import CorruptTable
 from phalanx.model.schema import TableSchema
+from phalanx.storage import lance_errors
 from phalanx.storage.location import MANIFEST, Location
 
 #: No file that nothing refers to is removed before this age, unless it is forced: a writer that
@@ -42,8 +43,6 @@ GRACE_FLOOR = dt.timedelta(hours=24)
 DETACHED = 1 << 63
 
 _HIGHEST = (1 << 64) - 1
-_LEAF_FOLDER = re.compile(r"[0-9a-f]{8}_v\d+(\$[^$/\\]+)*\$dataset")
-_LEAF_ID = re.compile(r"v\d+(\$[^$]+)*\$dataset")
 _VERSION_FILE = re.compile(r"(d?)(\d+)\.manifest")
 #: What is left of a file that was being written when its writer died.
 _HALF_WRITTEN = re.compile(r"#\d+$")
@@ -128,16 +127,6 @@ class Live:
 
 
 _KINDS = ("data", "_deletions", "_indices", "_transactions", "_versions")
-
-
-def is_leaf_folder(name: str) -> bool:
-    """Whether a folder is called as a leaf's folder is; nothing else is ever removed whole."""
-    return _LEAF_FOLDER.fullmatch(name) is not None
-
-
-def is_leaf_id(object_id: str) -> bool:
-    """Whether a table of the manifest is a partition, not another client's table."""
-    return _LEAF_ID.fullmatch(object_id) is not None
 
 
 def version_of(path: str) -> int | None:
@@ -329,7 +318,7 @@ class DatasetFolder:
             try:
                 self._store.delete_file(f"{self.name}/{path}")
             except OSError as error:
-                if "not found" not in str(error).lower():
+                if not lance_errors.is_missing(error):
                     raise
             return
         with contextlib.suppress(FileNotFoundError):

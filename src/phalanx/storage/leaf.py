@@ -22,6 +22,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.schema import TableSchema
+from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import LeafMapping, mapping_of
@@ -336,9 +337,9 @@ class Leaf:
             main = self.open(None)
             if delta.paths and delta.paths <= _paths(main):
                 return int(main.version)
-            reason = self.location.reason(error)
-            if "conflict" not in reason.lower() and "concurrent" not in reason.lower():
+            if not lance_errors.is_lost_race(error, self.uri):
                 raise
+            reason = self.location.reason(error)
             raise ConflictError(
                 f"the leaf {self.uri} was changed by somebody else at the same time: {reason}"
             ) from None
@@ -507,7 +508,7 @@ def open_leaf(location: Location, folder: str, version: int | None) -> Any:
     try:
         return location.open(uri, version, leaf_session())
     except (ValueError, OSError) as error:
-        if location.is_unreachable(error):
+        if lance_errors.is_unreachable(error):
             raise PhalanxError(f"cannot reach {uri}: {location.reason(error)}") from None
         raise CorruptTable(
             f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table "
@@ -554,12 +555,12 @@ def evaluating(
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
         text = location.reason(error)
-        if location.is_damage(error):
+        if lance_errors.is_damage(error):
             raise CorruptTable(
                 f"a file of the leaf {uri} is gone or damaged ({text}): if the table was vacuumed "
                 f"or made again meanwhile, open it anew; if not, run check()"
             ) from None
-        if where is None or not text.startswith(("Invalid user input", "Query Execution")):
+        if where is None or not lance_errors.refuses_filter(error):
             raise
         reason = text.split(": ", 1)[-1]
         raise InvalidInput(f"Lance cannot evaluate {to_text(where)}: {reason}") from None
@@ -592,7 +593,7 @@ def check_storable(schema: TableSchema) -> None:
     try:
         lance_schema(schema)
     except (ValueError, OSError) as error:
-        reason = str(error).split(", /")[0].split("LanceError(Schema): ")[-1]
+        reason = lance_errors.reason(error)
         raise InvalidInput(f"Lance cannot store this schema: {reason}") from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -11,29 +10,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import lance
-from lance.lance import _Session as Session
 
 from phalanx.errors import InvalidInput
+from phalanx.storage import lance_errors
+from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
 #: Schemes of which the first part is a bucket.
 _STORES = ("s3", "gs", "az")
-#: Names of options whose values nobody may see.
-SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
-#: How Lance begins to say that a file is not there, too short, or not what was written. Neither a
-#: filter nor a network that fails for a while begins like that.
-_DAMAGED = re.compile(
-    r"(Generic [\w/]+ error: )?Not found: "
-    r"|Generic \w+ error: (Invalid range |failed to fill whole buffer)"
-    r"|Generic \w+ error: Error performing GET .* 416 Range Not Satisfiable"
-    r"|Invalid user input: file does not appear to be a Lance file"
-    r"|failed to decode Protobuf message"
-    r"|Encountered corrupt file"
-)
-#: The same, where what decodes a file had not thought of it.
-_PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
-#: How errors read that say nothing of what is there.
-_UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")
 
 
 class Location:
@@ -84,30 +68,8 @@ class Location:
         return lance.dataset(uri, version=version, storage_options=self.options, session=session)
 
     def reason(self, error: BaseException) -> str:
-        """What Lance says went wrong: its first line, without places in its code or secrets."""
-        text = str(error).split("\n")[0].split(", /")[0].removeprefix("External error: ")
-        text = text.removeprefix("LanceError(IO): ")
-        for name, value in (self.options or {}).items():
-            if SECRET.search(name) and value:
-                text = text.replace(value, "***")
-        return text
-
-    def is_damage(self, error: BaseException) -> bool:
-        """Whether Lance says that a file is not there or cannot be decoded.
-
-        What may be better the next time, such as a network that fails, is no damage.
-        """
-        text = self.reason(error)
-        return bool(
-            _DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error))
-        )
-
-    def is_unreachable(self, error: BaseException) -> bool:
-        """Whether an error says that a store was not reached, and nothing of what is there."""
-        text = str(error).lower()
-        if self.is_damage(error) or "not found" in text:
-            return False
-        return any(sign in text for sign in _UNREACHABLE)
+        """What Lance says went wrong, in one line and without secrets."""
+        return lance_errors.reason(error, self.options)
 
     def __repr__(self) -> str:
         return f"Location({self.uri!r})"
@@ -129,4 +91,4 @@ def leaf_session() -> Any:
     leaf's folder is named with the table's own salt. `__manifest` has no such name and is
     opened without it.
     """
-    return Session()
+    return new_session()

@@ -38,8 +38,10 @@ from phalanx.model.domains import domain_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import quote
+from phalanx.storage import lance_errors
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.location import MANIFEST, Location
+from phalanx.storage.names import transaction_row
 
 NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
 TRANSACTION, TAG, STREAM = "transaction", "tag", "stream"
@@ -161,18 +163,6 @@ class Rows:
         return pa.Table.from_arrays(columns, schema=self._schema)
 
 
-def transaction_row(id: str) -> str:
-    return f"__transaction${id}"
-
-
-def tag_row(name: str) -> str:
-    return f"__tag${name}"
-
-
-def stream_row(query: str) -> str:
-    return f"__stream${query}"
-
-
 def create(location: Location, head: Head, rows: Rows) -> None:
     """Make the manifest of a new table in one commit that only one of two creators wins.
 
@@ -218,7 +208,7 @@ def exists(location: Location) -> bool:
     try:
         location.open(location.manifest)
     except (ValueError, OSError) as error:
-        if _is_missing(error):
+        if lance_errors.is_missing(error):
             return False
         raise _unreadable(location, error) from None
     return True
@@ -309,10 +299,10 @@ class ManifestVersion:
         try:
             return self._scanned(wanted, filter, many, False if many else None)
         except (ValueError, OSError) as error:
-            if not many and not self.location.is_unreachable(error):
+            if not many and not lance_errors.is_unreachable(error):
                 with contextlib.suppress(ValueError, OSError):
                     return self._scanned(wanted, filter, many, False)
-            if not _is_missing(error):
+            if not lance_errors.is_missing(error):
                 raise _unreadable(self.location, error) from error
             raise TableNotFound(
                 f"the table {self.location.uri} is not there any more as it was opened: it was "
@@ -415,7 +405,7 @@ class ManifestVersion:
         try:
             return self._swap(rows, removed, use_index)
         except OSError as error:
-            if not use_index or not self.location.is_damage(error):
+            if not use_index or not lance_errors.is_damage(error):
                 raise
             # Perhaps it is the index that is lost. Should the first have landed, this one loses.
             return self._swap(rows, removed, False)
@@ -425,7 +415,7 @@ class ManifestVersion:
         try:
             target = self.location.open(self.location.manifest, self.version)
         except (ValueError, OSError) as error:
-            if not _is_missing(error):
+            if not lance_errors.is_missing(error):
                 raise
             # Without the versions since then, Lance could not tell what has happened.
             raise SwapLost(f"version {self.version} of the manifest is gone") from None
@@ -449,9 +439,8 @@ class ManifestVersion:
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:
-            text = str(error).replace(self.location.uri.strip("/"), "")
-            if "Too many concurrent writers" in text or "conflict" in text.lower():
-                raise SwapLost(text) from None
+            if lance_errors.is_lost_race(error, self.location.uri):
+                raise SwapLost(self.location.reason(error)) from None
             raise
         return int(target.version)
 
@@ -481,18 +470,12 @@ def _is_absent(location: Location) -> bool:
     return location.path is not None and not os.path.isdir(location.manifest)
 
 
-def _is_missing(error: Exception) -> bool:
-    text = str(error).lower()
-    signs = ("not found", "does not exist", "no such file", "not a directory")
-    return any(sign in text for sign in signs)
-
-
 def _unreadable(location: Location, error: Exception) -> PhalanxError:
     """Why a manifest cannot be opened."""
-    if _is_missing(error):
+    if lance_errors.is_missing(error):
         return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
-    if "No object store provider" in str(error):
+    if lance_errors.is_unknown_store(error):
         return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
-    if location.is_unreachable(error):
+    if lance_errors.is_unreachable(error):
         return PhalanxError(f"cannot reach {location.uri}: {location.reason(error)}")
     return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")

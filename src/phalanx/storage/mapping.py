@@ -8,8 +8,6 @@ column that was dropped and added again has another id, and does not show the ol
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from lance.schema import LanceSchema
 
+from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
 from phalanx.model.predicates import Column, Predicate
 from phalanx.model.schema import TableSchema, absent, default_of, field_id
@@ -25,7 +24,7 @@ from phalanx.storage.field_ids import ids_of
 from phalanx.storage.lance_sql import Lance
 
 ROW_ID = "_rowid"
-#: Of how many choices of columns a mapping remembers how they are read.
+#: For how many choices of columns a mapping remembers how they are read.
 _READINGS = 256
 _Convert = Callable[[pa.Array], pa.Array]
 
@@ -40,18 +39,17 @@ class LeafMapping:
         self._fields = {field_id(field): field for field in physical.tagged}
         self._sources = {field.name: _source(field, self._fields) for field in schema.tagged}
         self._dialect = _Seen(self._there, schema)
-        self._readings: dict[tuple[str, ...], Reading] = {}
+        self._readings: LruCache[tuple[str, ...], Reading] = LruCache(_READINGS)
 
     def reading(self, names: Sequence[str]) -> Reading:
         """How some of the table's columns are read."""
         key = tuple(names)
-        found = self._readings.get(key)
-        if found is None:
-            if len(self._readings) >= _READINGS:
-                self._readings.clear()
+        reading = self._readings.get(key)
+        if reading is None:
             fields = [self._schema.arrow.field(name) for name in key]
-            found = self._readings[key] = Reading(fields, [self._sources[name] for name in key])
-        return found
+            reading = Reading(fields, [self._sources[name] for name in key])
+            self._readings.put(key, reading)
+        return reading
 
     def filter(self, where: Predicate) -> str:
         """A predicate on the table's columns as a filter on the leaf's."""
@@ -185,22 +183,17 @@ class _Seen(Lance):
         return f"arrow_cast(NULL, {quote(name)})" if name else "NULL"
 
 
-#: Of how many of a table's schemas, and of how many leaves' for each, mappings are remembered.
+#: Of how many table schemas, and of how many leaf schemas for each, mappings are kept.
 _SCHEMAS, _SHAPES = 32, 8
-_lock = threading.Lock()
-_known: OrderedDict[TableSchema, list[tuple[Any, LeafMapping]]] = OrderedDict()
+_mappings: LruCache[TableSchema, list[tuple[LanceSchema, LeafMapping]]] = LruCache(_SCHEMAS)
 
 
 def mapping_of(physical: LanceSchema, handle: Any, schema: TableSchema) -> LeafMapping:
-    """How a leaf with a schema is seen through a table's. Most leaves of one are seen alike."""
-    known = _known.get(schema, ())
-    for found, mapping in known:
-        if found == physical:
+    """How a leaf with a schema is read through a table's. Most leaves of a table share one."""
+    known = _mappings.get(schema) or []
+    for shape, mapping in known:
+        if shape == physical:
             return mapping
-    made = LeafMapping(TableSchema.numbered(handle.schema, ids_of(physical)), schema)
-    with _lock:
-        _known[schema] = [(physical, made), *known][:_SHAPES]
-        _known.move_to_end(schema)
-        while len(_known) > _SCHEMAS:
-            _known.popitem(last=False)
-    return made
+    mapping = LeafMapping(TableSchema.numbered(handle.schema, ids_of(physical)), schema)
+    _mappings.put(schema, [(physical, mapping), *known][:_SHAPES])
+    return mapping

@@ -1,4 +1,16 @@
-"""Names of partition namespaces and their folders.
+"""Ids of the manifest's rows, and names of partition namespaces and their folders.
+
+| row           | id                                      |
+|---------------|-----------------------------------------|
+| spec          | `v<spec id>`                            |
+| namespace     | `v<spec id>$<name>$…`, a name per field |
+| leaf          | the id of its namespace, then `$dataset`|
+| leaf version  | the id of the leaf, then `$<number>`    |
+| transaction   | `__transaction$<transaction id>`        |
+| tag           | `__tag$<name>`                          |
+| stream        | `__stream$<query id>`                   |
+
+Ids are put together and taken apart here and nowhere else.
 
 A namespace is called by 16 characters of base36, as the specification asks. Ours come from a
 keyed hash of the spec, the path so far and the value, so that two writers who create the same
@@ -9,6 +21,7 @@ from one.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +34,9 @@ SEPARATOR = "$"
 LEAF = "dataset"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _LENGTH = 16
+_SPEC = re.compile(r"v\d+")
+_LEAF_ID = re.compile(r"v\d+(\$[^$]+)*\$dataset")
+_LEAF_FOLDER = re.compile(r"[0-9a-f]{8}_v\d+(\$[^$/\\]+)*\$dataset")
 
 
 def namespace_names(
@@ -44,11 +60,73 @@ def namespace_names(
 
 
 def object_id(spec_id: int, names: Sequence[str]) -> str:
+    """The id of a namespace, or of the spec's own where there are no names."""
     return SEPARATOR.join([f"v{spec_id}", *names])
 
 
 def leaf_id(spec_id: int, names: Sequence[str]) -> str:
     return SEPARATOR.join([f"v{spec_id}", *names, LEAF])
+
+
+def is_leaf_id(id: str) -> bool:
+    """Whether a table of the manifest is a leaf, and not another client's table."""
+    return _LEAF_ID.fullmatch(id) is not None
+
+
+def is_leaf_folder(name: str) -> bool:
+    """Whether a folder is named as the folder of a leaf; no other is ever removed whole."""
+    return _LEAF_FOLDER.fullmatch(name) is not None
+
+
+def spec_of(id: str) -> int | None:
+    """The spec of a namespace or leaf; None for an id that is neither."""
+    first = id.split(SEPARATOR, 1)[0]
+    return int(first[1:]) if _SPEC.fullmatch(first) else None
+
+
+def is_spec(id: str) -> bool:
+    """Whether a namespace is the spec's own, above all others."""
+    return SEPARATOR not in id
+
+
+def names_in(id: str) -> list[str]:
+    """The names in the id of a namespace or leaf, outermost first."""
+    names = id.split(SEPARATOR)[1:]
+    return names[:-1] if is_leaf_id(id) else names
+
+
+def namespaces_above(leaf: str) -> list[str]:
+    """The ids of the namespaces that a leaf is in, outermost first, without the spec's own."""
+    spec, *names, _ = leaf.split(SEPARATOR)
+    return [SEPARATOR.join([spec, *names[:depth]]) for depth in range(1, len(names) + 1)]
+
+
+def is_inside(id: str, namespace: str) -> bool:
+    """Whether a leaf or namespace is somewhere inside a namespace."""
+    return id.startswith(namespace + SEPARATOR)
+
+
+def version_id(leaf: str, number: int) -> str:
+    """The id of a row in a leaf's timeline."""
+    return f"{leaf}{SEPARATOR}{number}"
+
+
+def leaf_version(id: str) -> tuple[str, int] | None:
+    """The leaf and number of a row in a timeline; None where the id has no number."""
+    leaf, _, number = id.rpartition(SEPARATOR)
+    return (leaf, int(number)) if number.isascii() and number.isdigit() else None
+
+
+def transaction_row(transaction_id: str) -> str:
+    return f"__transaction{SEPARATOR}{transaction_id}"
+
+
+def tag_row(name: str) -> str:
+    return f"__tag{SEPARATOR}{name}"
+
+
+def stream_row(query: str) -> str:
+    return f"__stream{SEPARATOR}{query}"
 
 
 def leaf_folder(salt: bytes, leaf: str) -> str:

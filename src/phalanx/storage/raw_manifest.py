@@ -17,6 +17,7 @@ from phalanx.errors import CorruptTable
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import COLUMN_PREFIX
 from phalanx.model.spelling import quote
+from phalanx.storage import lance_errors
 from phalanx.storage.head import HEAD_ID
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import INDEXED, ManifestVersion
@@ -124,7 +125,7 @@ def _is_usable(manifest: ManifestVersion, column: str) -> bool:
     try:
         manifest.dataset.scanner(columns=[column], filter=f"{column} = {value}").to_table()
     except (OSError, ValueError) as error:
-        return manifest.location.is_unreachable(error)
+        return lance_errors.is_unreachable(error)
     return True
 
 

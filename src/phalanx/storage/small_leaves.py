@@ -16,20 +16,20 @@ import contextlib
 import hashlib
 import json
 import logging
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import lance
 import pyarrow as pa
-from lance import DatasetBasePath, LanceOperation
+from lance import DatasetBasePath
 from lance.fragment import DataFile, FragmentMetadata
 
 from phalanx.errors import CorruptTable
+from phalanx.lru import LruCache
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.files import DETACHED
+from phalanx.storage.lance_private import manifest_of, open_manifest
 from phalanx.storage.leaf import Leaf, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import mapping_of
@@ -65,13 +65,8 @@ class _Part(NamedTuple):
     shape: Any = None
 
     def open(self, location: Location) -> Any:
-        return lance.LanceDataset(
-            self.uri,
-            version=1,
-            serialized_manifest=self.manifest,
-            storage_options=location.options,
-            session=leaf_session(),
-        )
+        assert self.manifest is not None
+        return open_manifest(self.uri, self.manifest, location.options, leaf_session())
 
 
 def scan(
@@ -151,33 +146,11 @@ def _blaming(
         raise CorruptTable(str(error).replace(part.uri, f"{location.uri}/*")) from None
 
 
-class _Remembered:
-    """What members were made into, of those used last."""
-
-    def __init__(self, size: int) -> None:
-        self._size, self._held, self._lock = size, 0, threading.Lock()
-        self._found: dict[str, tuple[_Part, ...]] = {}
-
-    def get(self, key: str) -> tuple[_Part, ...] | None:
-        with self._lock:
-            found = self._found.pop(key, None)
-            if found is not None:
-                self._found[key] = found
-            return found
-
-    def put(self, key: str, parts: tuple[_Part, ...]) -> None:
-        with self._lock:
-            self._held += _bytes(parts) - _bytes(self._found.pop(key, ()))
-            self._found[key] = parts
-            while self._held > self._size and len(self._found) > 1:
-                self._held -= _bytes(self._found.pop(next(iter(self._found))))
-
-
 def _bytes(parts: tuple[_Part, ...]) -> int:
     return sum(200 * len(part.members) + len(part.manifest or b"") for part in parts)
 
 
-_remembered = _Remembered(_REMEMBERED_BYTES)
+_remembered: LruCache[str, tuple[_Part, ...]] = LruCache(_REMEMBERED_BYTES, _bytes)
 
 
 def _parts(location: Location, members: Sequence[Member]) -> tuple[_Part, ...]:
@@ -252,12 +225,8 @@ def _bundled(
         fragments += [_moved(fragment, number, known) for fragment in found]
     uri = f"memory://phalanx/{name}"
     try:
-        made = lance.LanceDataset.commit(
-            uri,
-            LanceOperation.Overwrite(shape, fragments, bases),
-            storage_options=location.options,
-        )
-        return _Part(members, uri, made._ds.serialized_manifest(), shape)
+        manifest = manifest_of(uri, shape, fragments, bases, location.options)
+        return _Part(members, uri, manifest, shape)
     except (OSError, ValueError) as error:
         # Files of different format versions, for example.
         log.debug("%d leaves of %s are read one by one: %s", len(run), location.uri, error)

@@ -23,7 +23,6 @@ from phalanx.model.evolution import is_wider
 from phalanx.model.specs import COLUMN_PREFIX, PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage import raw_manifest
-from phalanx.storage.files import is_leaf_id
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.manifest import (
     READ_VERSION,
@@ -33,6 +32,7 @@ from phalanx.storage.manifest import (
     manifest_schema,
     partition_columns,
 )
+from phalanx.storage.names import is_leaf_id
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.format import size_text
 

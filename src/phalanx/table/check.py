@@ -11,14 +11,7 @@ from typing import Any
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage import raw_manifest
-from phalanx.storage.files import (
-    Contents,
-    DatasetFolder,
-    Live,
-    folders,
-    is_leaf_folder,
-    schema_fields,
-)
+from phalanx.storage.files import Contents, DatasetFolder, Live, folders, schema_fields
 from phalanx.storage.head import HEAD_ID, Head
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import (
@@ -29,8 +22,8 @@ from phalanx.storage.manifest import (
     VERSION,
     ManifestVersion,
     to_publish,
-    transaction_row,
 )
+from phalanx.storage.names import is_leaf_folder, transaction_row
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
 from phalanx.table.format import count_text, size_text

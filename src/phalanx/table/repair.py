@@ -21,7 +21,7 @@ from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import names, raw_manifest
-from phalanx.storage.files import Contents, DatasetFolder, is_leaf_id
+from phalanx.storage.files import Contents, DatasetFolder
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
@@ -40,8 +40,8 @@ from phalanx.storage.manifest import (
     SwapLost,
     publish,
     to_publish,
-    transaction_row,
 )
+from phalanx.storage.names import is_leaf_id, transaction_row
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import (
     Book,

@@ -16,21 +16,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
-from phalanx.storage.files import (
-    DatasetFolder,
-    is_leaf_id,
-)
+from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import (
-    TABLE,
-    TRANSACTION,
-    VERSION,
-    ManifestVersion,
-    Rows,
-    SwapLost,
-    transaction_row,
-)
+from phalanx.storage.manifest import TABLE, TRANSACTION, VERSION, ManifestVersion, Rows, SwapLost
+from phalanx.storage.names import is_leaf_id, transaction_row
 from phalanx.table.format import count_text
 from phalanx.table.properties import snapshot_age, snapshots_at_least
 from phalanx.transaction import lock

@@ -22,14 +22,11 @@ from phalanx.storage.files import (
     File,
     Live,
     folders,
-    is_leaf_folder,
     version_of,
 )
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import (
-    TABLE,
-    ManifestVersion,
-)
+from phalanx.storage.manifest import TABLE, ManifestVersion
+from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
 from phalanx.table.properties import DEFAULT_AGE

@@ -34,8 +34,8 @@ from phalanx.storage.manifest import (
     SwapLost,
     publish,
     to_publish,
-    transaction_row,
 )
+from phalanx.storage.names import transaction_row
 from phalanx.transaction import lock
 from phalanx.transaction.conflicts import check_isolation, same_rows
 from phalanx.transaction.epochs import Epoch

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from phalanx.errors import InvalidInput
 from phalanx.model.spelling import quote
 from phalanx.storage.head import Head
-from phalanx.storage.manifest import STREAM, ManifestVersion, Rows, stream_row
+from phalanx.storage.manifest import STREAM, ManifestVersion, Rows
+from phalanx.storage.names import stream_row
 
 
 @dataclass(frozen=True)

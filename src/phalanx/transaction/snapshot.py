@@ -15,15 +15,8 @@ from phalanx.storage import cache
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaf_index import Leaves
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import (
-    TABLE,
-    TAG,
-    TRANSACTION,
-    ManifestVersion,
-    NoManifest,
-    head_of,
-    transaction_row,
-)
+from phalanx.storage.manifest import TABLE, TAG, TRANSACTION, ManifestVersion, NoManifest, head_of
+from phalanx.storage.names import transaction_row
 
 #: How a snapshot is named: its version, a tag, or a time.
 Version = int | str | dt.datetime

@@ -23,7 +23,8 @@ from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
 from phalanx.storage.leaf_index import LeafRow, Leaves
-from phalanx.storage.manifest import NAMESPACE, TABLE, TAG, VERSION, Rows, tag_row
+from phalanx.storage.manifest import NAMESPACE, TABLE, TAG, VERSION, Rows
+from phalanx.storage.names import tag_row
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
 from phalanx.transaction.snapshot import Snapshot

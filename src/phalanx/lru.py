@@ -1,0 +1,61 @@
+"""A bounded cache that forgets what was used longest ago."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class LruCache(Generic[K, V]):
+    """Values by key, up to a total weight. Threads may share one.
+
+    A value weighs 1 unless `weigh` says otherwise. The newest value stays whatever it weighs.
+    """
+
+    def __init__(self, size: int, weigh: Callable[[V], int] = lambda value: 1) -> None:
+        self._size, self._weigh = size, weigh
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._weight = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._drop(key)
+            self._values[key] = value
+            self._weight += self._weigh(value)
+            while self._weight > self._size and len(self._values) > 1:
+                self._drop(next(iter(self._values)))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._weight = 0
+
+    def values(self) -> list[V]:
+        with self._lock:
+            return list(self._values.values())
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def weight(self) -> int:
+        """What all values weigh together."""
+        return self._weight
+
+    def _drop(self, key: K) -> None:
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._weight -= self._weigh(value)

@@ -1,0 +1,128 @@
+"""What Phalanx uses of Lance beyond its public interface, each with the reason.
+
+| what                               | why                               | ask Lance for          |
+|------------------------------------|-----------------------------------|------------------------|
+| fields of a pickled `LanceSchema`  | a leaf has the table's field ids  | a schema with given ids|
+| `_Session`                         | one metadata cache for all leaves | a public `Session`     |
+| `serialized_manifest` of a dataset | many small leaves read as one     | a dataset of fragments |
+
+pylance is pinned to its major version for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import lance
+from lance import DatasetBasePath, LanceOperation
+from lance.fragment import FragmentMetadata
+from lance.lance import _Session
+from lance.schema import LanceSchema
+
+#: The members of Lance's `Field` message: its id, and its parent's (-1 for none).
+_ID, _PARENT = 3, 4
+_NONE = 2**64 - 1
+_Message = list[tuple[int, int, Any]]
+
+
+def new_session() -> Any:
+    """A cache of dataset metadata, to be shared by datasets that are opened with it."""
+    return _Session()
+
+
+def manifest_of(
+    uri: str,
+    schema: LanceSchema,
+    fragments: Sequence[FragmentMetadata],
+    bases: Sequence[DatasetBasePath],
+    options: dict[str, str] | None,
+) -> bytes:
+    """The manifest of a dataset in memory whose data files lie in other datasets."""
+    dataset = lance.LanceDataset.commit(
+        uri,
+        LanceOperation.Overwrite(schema, list(fragments), list(bases)),
+        storage_options=options,
+    )
+    return bytes(dataset._ds.serialized_manifest())
+
+
+def open_manifest(
+    uri: str, manifest: bytes, options: dict[str, str] | None, session: Any
+) -> lance.LanceDataset:
+    """The dataset of a manifest that `manifest_of` has made."""
+    return lance.LanceDataset(
+        uri, version=1, serialized_manifest=manifest, storage_options=options, session=session
+    )
+
+
+def with_ids(schema: LanceSchema, ids: Mapping[int, int]) -> LanceSchema:
+    """The schema with every field's id replaced by the one that `ids` gives for it."""
+    pickled: Any = schema.__reduce__()
+    metadata, *fields = pickled[1]
+    changed = []
+    for raw in fields:
+        message = _parse(bytes(raw))
+        parent = _get(message, _PARENT)
+        message = _put(message, _ID, ids[_get(message, _ID)])
+        message = _put(message, _PARENT, parent if parent == _NONE else ids[parent])
+        changed.append(_spell(message))
+    return LanceSchema._from_protos(metadata, *changed)
+
+
+def _get(message: _Message, number: int) -> int:
+    return next((value for found, _, value in message if found == number), 0)
+
+
+def _put(message: _Message, number: int, value: int) -> _Message:
+    kept = [part for part in message if part[0] != number]
+    return sorted([*kept, (number, 0, value)], key=lambda part: part[0])
+
+
+def _parse(raw: bytes) -> _Message:
+    found: _Message = []
+    position = 0
+    while position < len(raw):
+        key, position = _number(raw, position)
+        value: Any
+        value, position = _number(raw, position)
+        if key & 7 == 2:
+            end = position + value
+            value, position = raw[position:end], end
+        elif key & 7 != 0:
+            raise ValueError(f"a field of a Lance schema has a value of kind {key & 7}")
+        found.append((key >> 3, key & 7, value))
+    return found
+
+
+def _number(raw: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[position]
+        position += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, position
+
+
+def _spell(message: _Message) -> bytes:
+    return b"".join(
+        part
+        for number, kind, value in message
+        for part in (
+            _varint(number << 3 | kind),
+            _varint(value) if kind == 0 else _varint(len(value)) + value,
+        )
+    )
+
+
+def _varint(value: int) -> bytes:
+    return bytes(_digits(value))
+
+
+def _digits(value: int) -> Iterator[int]:
+    while value > 127:
+        yield value & 127 | 128
+        value >>= 7
+    yield value

@@ -1,0 +1,111 @@
+import errno
+
+import lance
+import pyarrow as pa
+import pytest
+
+from phalanx.storage import lance_errors
+from phalanx.storage.location import Location
+
+
+def raised(call, *arguments, **options):
+    with pytest.raises(lance_errors.LANCE_ERRORS) as caught:
+        call(*arguments, **options)
+    return caught.value
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    return lance.write_dataset(pa.table({"i": [1, 2, 3]}), tmp_path / "d")
+
+
+class TestRealErrors:
+    """Each text that is relied on, provoked in Lance."""
+
+    def test_a_missing_dataset(self, tmp_path):
+        error = raised(lance.dataset, tmp_path / "none")
+        assert lance_errors.is_missing(error)
+        assert not lance_errors.is_unreachable(error)
+
+    def test_a_missing_version(self, dataset):
+        assert lance_errors.is_missing(raised(lance.dataset, dataset.uri, version=9))
+
+    def test_a_missing_file(self, dataset, tmp_path):
+        for path in (tmp_path / "d" / "data").iterdir():
+            path.unlink()
+        error = raised(lance.dataset(dataset.uri).to_table)
+        assert lance_errors.is_damage(error)
+        assert not lance_errors.is_unreachable(error)
+
+    def test_a_file_that_was_cut_short(self, dataset, tmp_path):
+        for path in (tmp_path / "d" / "data").iterdir():
+            path.write_bytes(path.read_bytes()[:10])
+        assert lance_errors.is_damage(raised(lance.dataset(dataset.uri).to_table))
+
+    def test_a_lost_race(self, dataset):
+        def update(handle, value):
+            merge = handle.merge_insert("i").when_matched_update_all().conflict_retries(0)
+            merge.execute(pa.table({"i": [value]}))
+
+        other = lance.dataset(dataset.uri, version=1)
+        update(lance.dataset(dataset.uri, version=1), 2)
+        error = raised(update, other, 2)
+        assert lance_errors.is_lost_race(error, dataset.uri)
+
+    def test_a_race_in_the_name_of_a_table_is_none(self):
+        error = OSError("Generic LocalFileSystem error: /lake/conflict/x is full")
+        assert not lance_errors.is_lost_race(error, "/lake/conflict")
+
+    def test_an_unknown_store(self):
+        assert lance_errors.is_unknown_store(raised(lance.dataset, "nowhere://x/y"))
+
+    def test_a_refused_filter(self, dataset):
+        error = raised(dataset.scanner(filter="no_such_function(i)").to_table)
+        assert lance_errors.refuses_filter(error)
+        assert not lance_errors.is_damage(error)
+
+    def test_a_full_disk_is_none_of_them(self):
+        error = OSError(errno.ENOSPC, "No space left on device")
+        kinds = (lance_errors.is_missing, lance_errors.is_damage, lance_errors.is_unreachable)
+        assert not any(kind(error) for kind in kinds)
+        assert not lance_errors.is_lost_race(error, "/lake")
+
+
+class TestReason:
+    def test_one_line_without_places_or_secrets(self):
+        location = Location("s3://lake/t", {"secret_access_key": "hush", "region": "here"})
+        error = OSError("External error: LanceError(IO): no hush here, /rust/x.rs:1:2\nmore")
+        assert location.reason(error) == "no *** here"
+
+
+class TestErrors:
+    """What Lance says, sorted: damage, a store that was not reached, and the rest."""
+
+    LOST = "LanceError(IO): Generic N/A error: Not found: t/data/x.lance, /rust/x.rs:1:2"
+    SHORT = (
+        "External error: LanceError(IO): Generic S3 error: Error performing GET http://s in 4ms - "
+        "Server returned non-2xx status code: 416 Range Not Satisfiable: <?xml"
+    )
+    DOWN = (
+        "LanceError(IO): Generic S3 error: Error performing GET http://s/x in 5ms, after 3 retries "
+        "- HTTP error: error sending request, /rust/x.rs:1:2"
+    )
+    NONE = "Object at location t/1.manifest not found: Error performing HEAD http://s/t: 404"
+    FILTER = "Invalid user input: Query Execution error: Not found: x, /rust/x.rs:1:2"
+
+    @pytest.mark.parametrize(
+        ("text", "damage", "unreachable"),
+        [
+            (LOST, True, False),
+            (SHORT, True, False),
+            (DOWN, False, True),
+            (NONE, False, False),
+            (FILTER, False, False),
+        ],
+    )
+    def test_sorted(self, text, damage, unreachable):
+        error = OSError(text)
+        assert (lance_errors.is_damage(error), lance_errors.is_unreachable(error)) == (
+            damage,
+            unreachable,
+        )
