@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import phalanx
 from bench.measure import Figure, interleaved
-from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.storage.manifest_update import NAMESPACE, TABLE, VERSION, ManifestUpdate
 from phalanx.table.table import Table
 from phalanx.transaction import snapshot as snapshots
 

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from phalanx.storage.records import LeafRow
 from phalanx.model.schema import TableSchema
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.spark.types import spark_schema
-from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
 
 MB = 1 << 20

@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 from phalanx.storage import cache
-from phalanx.storage.leaf_index import Leaves
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.transaction import snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -54,7 +54,7 @@ class TestUse:
         def fail(*_):
             raise AssertionError("the manifest was read")
 
-        monkeypatch.setattr(Leaves, "read", fail)
+        monkeypatch.setattr(LeafIndex, "read", fail)
         table = phalanx.open(root)
         assert table.count() == 3
         assert table.version == 2

@@ -6,13 +6,14 @@ import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx import CorruptTable, InvalidInput, TableExists, TableNotFound
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
+from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.transaction.commit import first_rows
 
 NOW = dt.datetime(2025, 12, 10, tzinfo=dt.UTC)

@@ -14,7 +14,8 @@ from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.field_ids import ids_of, lance_schema
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.mapping import LeafMapping, constant, mapping_of
 from phalanx.storage.small_leaves import Member

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.storage.manifest_update import TAG, ManifestUpdate
 from phalanx import ConflictError, InvalidInput, PhalanxError, TableNotFound
 from phalanx.storage import fsync
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TAG, ManifestVersion, Rows
+from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import tag_row
 from phalanx.transaction import commit
 

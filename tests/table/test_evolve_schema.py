@@ -13,7 +13,8 @@ import pytest
 import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.storage.field_ids import ids_of
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.transaction import commit

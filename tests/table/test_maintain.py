@@ -13,10 +13,11 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import phalanx
+from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx import ConflictError, InvalidInput, TableNotFound
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
+from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.table import retention
 from phalanx.table import vacuum as vacuuming
 from phalanx.table.check import check_table

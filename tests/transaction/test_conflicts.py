@@ -8,7 +8,8 @@ import pytest
 import phalanx
 from phalanx import ConflictError
 from phalanx.storage import leaf as leaf_module
-from phalanx.storage.leaf import Leaf, LeafDelta, Written
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.transaction.view import Commits
 

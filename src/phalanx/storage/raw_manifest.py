@@ -20,7 +20,8 @@ from phalanx.model.spelling import quote
 from phalanx.storage import lance_errors
 from phalanx.storage.head import HEAD_ID
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import INDEXED, ManifestVersion
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.manifest_update import INDEXED
 
 STATISTICS = "column_stats"
 _ROW_NUMBER = "_rowid"

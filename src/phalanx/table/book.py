@@ -24,14 +24,8 @@ from phalanx.model.specs import COLUMN_PREFIX, PartitionSpec
 from phalanx.model.spelling import value_text
 from phalanx.storage import raw_manifest
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
-from phalanx.storage.manifest import (
-    READ_VERSION,
-    TABLE,
-    TABLE_ID_KEY,
-    ManifestVersion,
-    manifest_schema,
-    partition_columns,
-)
+from phalanx.storage.manifest import TABLE_ID_KEY, ManifestVersion
+from phalanx.storage.manifest_update import READ_VERSION, TABLE, manifest_schema, partition_columns
 from phalanx.storage.names import is_leaf_id
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.format import size_text
@@ -196,7 +190,7 @@ def earlier_books(manifest: ManifestVersion) -> Iterator[Book]:
 
 def head_rows(manifest: ManifestVersion) -> list[RawRow]:
     columns = ["object_id", "metadata", "sequence", "committed_at"]
-    found = manifest.read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
+    found = manifest._read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
     rows = []
     for row in found:
         known = {c: row[c] for c in columns[2:] if row.get(c) is not None}

@@ -11,18 +11,11 @@ from typing import Any
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage import raw_manifest
-from phalanx.storage.files import Contents, DatasetFolder, Live, folders, schema_fields
+from phalanx.storage.files import DatasetFolder, Live, VersionFiles, folders, schema_fields
 from phalanx.storage.head import HEAD_ID, Head
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import (
-    GUARD_KEY,
-    NAMESPACE,
-    READ_VERSION,
-    TABLE,
-    VERSION,
-    ManifestVersion,
-    to_publish,
-)
+from phalanx.storage.manifest import GUARD_KEY, ManifestVersion, published_texts
+from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, TABLE, VERSION
 from phalanx.storage.names import is_leaf_folder, transaction_row
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
@@ -124,7 +117,7 @@ class _Check:
         if not book.head.ours:
             return
         have = book.manifest.metadata
-        for key, value in to_publish(book.head).items():
+        for key, value in published_texts(book.head).items():
             if key == GUARD_KEY:
                 if have.get(key, "0") == "0":
                     self._add("guard-missing", "other clients may rewrite the manifest", key)
@@ -214,8 +207,8 @@ class _Check:
             sequences.add(head.sequence)
         existing = book.manifest.versions()
         for name, tag in Snapshot(book.manifest, book.head).tags().items():
-            if int(tag["manifest_version"]) not in existing:
-                what = f"the tag names version {tag['version']}, which is gone"
+            if tag.manifest_version not in existing:
+                what = f"the tag names version {tag.version}, which is gone"
                 self._add("tag-broken", what, name)
         self._folders(book, wanted, _Shapes(book.head, schemas))
         return len(sequences)
@@ -355,7 +348,7 @@ class _Shapes:
         ids = [{id for id, _, _ in fields} for fields in listed]
         self._always = set.intersection(*ids) if self._all_known else set()
 
-    def drift(self, found: Contents) -> Iterator[str]:
+    def drift(self, found: VersionFiles) -> Iterator[str]:
         """How a leaf's schema differs from all of them."""
         for id, path, type in found.fields:
             shapes = self._known.get(id)
@@ -420,7 +413,7 @@ class _Folder:
                 what = "nothing refers to it"
                 yield Problem("orphan-file", what, f"{self.name}/{file.path}", file.size)
 
-    def _files(self, folder: DatasetFolder, found: Contents) -> Iterator[Problem]:
+    def _files(self, folder: DatasetFolder, found: VersionFiles) -> Iterator[Problem]:
         for path in folder.missing_of(found):
             where, file = f"{self.name}/{path}", folder.by_path.get(path)
             if file is None:
@@ -430,7 +423,7 @@ class _Folder:
                 what = f"a file has {file.size} bytes, not {found.files[path]}"
                 yield Problem("file-damaged", what, where, file.size)
 
-    def _against_row(self, found: Contents) -> Iterator[Problem]:
+    def _against_row(self, found: VersionFiles) -> Iterator[Problem]:
         assert self.row is not None
         counted = {
             "row_count": found.rows,

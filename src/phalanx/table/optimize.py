@@ -25,14 +25,14 @@ from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
 from phalanx.model.schema import TableSchema
-from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
 from phalanx.storage import compaction
-from phalanx.storage.compaction import Contents, Target
-from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.compaction import LeafFragments, Target
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TABLE
+from phalanx.storage.manifest_update import STATISTICS
+from phalanx.storage.records import FragmentSize, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
@@ -249,9 +249,9 @@ def plan(
         snapshot,
         tuple(task for _, task in found if task is not None),
         len(indices),
-        sum(part.files for contents, _ in found for part in contents.parts)
+        sum(part.files for contents, _ in found for part in contents.fragments)
         + int(leaves.fragment_counts[others].sum()),
-        sum(part.bytes for contents, _ in found for part in contents.parts)
+        sum(part.bytes for contents, _ in found for part in contents.fragments)
         + int(leaves.byte_counts[others].sum()),
         (
             *chosen.doubts(chosen.indices, "taken"),
@@ -265,13 +265,10 @@ def _loose(snapshot: Snapshot, indices: Array) -> frozenset[str]:
     ids = snapshot.leaves.table.column("object_id").take(pa.array(indices)).to_pylist()
     if snapshot.head.transactions == "weak":
         return frozenset(ids)
-    where = f"object_type = '{TABLE}'"
-    if len(ids) <= _FEW:
-        where = f"object_id IN ({', '.join(quote(id) for id in ids)})" if ids else "FALSE"
-    found = snapshot.manifest.read(["object_id", "column_stats"], where)
-    if "column_stats" not in found.schema.names:
+    found = snapshot.manifest.statistics(ids if len(ids) <= _FEW else None)
+    if STATISTICS not in found.schema.names:
         return frozenset(ids)
-    cells = found.column("column_stats").combine_chunks()
+    cells = found.column(STATISTICS).combine_chunks()
     parents = np.asarray(pc.list_parent_indices(cells))
     entries = pc.list_flatten(cells)
     numbers = pc.struct_field(entries, "field_id")
@@ -308,19 +305,19 @@ class _Look:
         doubtful = np.asarray(pc.is_in(ids, pa.array(sorted(self.loose), pa.string())))
         large = np.array(
             [
-                compaction.Part(0, count, 0, size).is_too_large(self.target)
+                compaction.is_too_large(FragmentSize(0, count, size), self.target)
                 for count, size in zip(rows.tolist(), sizes.tolist(), strict=True)
             ],
             dtype=bool,
         )
         return np.asarray(~known | doubtful | large)
 
-    def look(self, row: LeafRow) -> tuple[Contents, LeafTask | None]:
+    def look(self, row: LeafRow) -> tuple[LeafFragments, LeafTask | None]:
         schema, weak = self.snapshot.head.schema, row.read_version is None
         leaf = Leaf(self.snapshot.location, row.location, schema)
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version)
-        parts = contents.parts
+        parts = contents.fragments
         groups = compaction.groups(parts, self.target)
         if self.ordering is not None or (groups and not contents.current):
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
@@ -342,11 +339,11 @@ class _Look:
             sum(part.files for part in touched),
             sum(part.bytes for part in touched),
             sum(part.rows for part in touched),
-            sum(part.deleted for part in touched),
+            sum(part.deletions for part in touched),
         )
 
 
-def _index_notes(looked: Iterable[Contents]) -> Iterator[str]:
+def _index_notes(looked: Iterable[LeafFragments]) -> Iterator[str]:
     kept_back = Counter(contents.indexes for contents in looked if contents.indexes)
     for names, count in kept_back.items():
         yield (
@@ -533,7 +530,7 @@ class Optimizing:
         report, new = self.report, [part.new for part in one.delta.rewritten]
         report.rewritten += 1
         report.deleted_rows += one.task.deleted
-        files = sum(len(fragment.files) for part in new for fragment in part.fragments)
+        files = sum(part.file_count for part in new)
         report.files_after += files - one.task.files
         assert report.bytes_after is not None
         report.bytes_after += sum(part.bytes for part in new) - one.task.bytes

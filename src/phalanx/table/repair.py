@@ -21,12 +21,12 @@ from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import names, raw_manifest
-from phalanx.storage.files import Contents, DatasetFolder
+from phalanx.storage.files import DatasetFolder, VersionFiles
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import (
-    GUARD_KEY,
+from phalanx.storage.manifest import GUARD_KEY, ManifestVersion, SwapLost, published_texts
+from phalanx.storage.manifest_update import (
     INDEXED,
     NAMESPACE,
     READ_VERSION,
@@ -35,14 +35,11 @@ from phalanx.storage.manifest import (
     TAG,
     TRANSACTION,
     VERSION,
-    ManifestVersion,
-    Rows,
-    SwapLost,
-    publish,
-    to_publish,
+    ManifestUpdate,
 )
 from phalanx.storage.names import is_leaf_id, transaction_row
 from phalanx.storage.raw_manifest import RawRow
+from phalanx.storage.records import TransactionRecord
 from phalanx.table.book import (
     Book,
     Problem,
@@ -115,7 +112,7 @@ class Plan:
         self._twice: list[int] = []
         self._to_create: list[str] = []
         self._folders: dict[str, DatasetFolder] = {}
-        self._contents: dict[tuple[str, int | None], Contents | None] = {}
+        self._contents: dict[tuple[str, int | None], VersionFiles | None] = {}
         self._merge_twins()
         self._mend_head()
         before = self._before()
@@ -348,7 +345,7 @@ class Plan:
             self._folders[name] = DatasetFolder(self._location, name)
         return self._folders[name]
 
-    def _held(self, row: RawRow, version: int | None) -> Contents | None:
+    def _held(self, row: RawRow, version: int | None) -> VersionFiles | None:
         """What a version of a leaf holds; None where it cannot be read."""
         key = (row.id, version)
         if key not in self._contents:
@@ -492,7 +489,7 @@ class Plan:
     def _mend_copies(self) -> None:
         """What other clients read, the newest transaction's row, and indexes."""
         have = self._book.manifest.metadata
-        for key, value in to_publish(self._head).items():
+        for key, value in published_texts(self._head).items():
             if key == GUARD_KEY:
                 if have.get(key, "0") == "0":
                     self._fix("guard-missing", "the guard is set again", key)
@@ -535,9 +532,9 @@ class Plan:
         rewritten = {"head-missing", "head-damaged", "head-twice", "transaction-missing"}
         if self._changed or self._removed or rewritten & {p.kind for p in self.mended}:
             head = head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex)
-            manifest.swap(self._to_write(head), sorted(self._removed))
+            manifest.swap(self._to_write(head))
             reach("repair.rows-written")
-        publish(ManifestVersion(self._location).dataset, head)
+        ManifestVersion(self._location).publish(head)
         reach("repair.published")
         missing = raw_manifest.missing_indexes(ManifestVersion(self._location))
         raw_manifest.create_indexes(self._location, missing)
@@ -546,14 +543,15 @@ class Plan:
             leaf.create()
             leaf.anchor(version_in(self._rows[id]))
 
-    def _to_write(self, head: Head) -> pa.Table:
-        rows = Rows(head.specs, strong=self._book.strong)
+    def _to_write(self, head: Head) -> ManifestUpdate:
+        update = ManifestUpdate(head.specs, strong=self._book.strong)
         for id in sorted(self._changed):
             row = self._rows[id]
-            rows.add(id, row.type, row.metadata, row.values, location=row.location, **row.columns)
-        rows.add_head(head)
-        rows.add_transaction(head, {"operation": "repair", "rows_gone": "1"})
-        return rows.to_table()
+            update.put(id, row.type, row.metadata, row.values, location=row.location, **row.columns)
+        update.put_head(head)
+        update.put_transaction(TransactionRecord.of(head, "repair", removals=1))
+        update.remove(sorted(self._removed))
+        return update
 
 
 def _read(text: str | None, type: pa.DataType) -> list[Any]:

@@ -50,7 +50,7 @@ class ChangeRows:
             if kept.count == row.row_count:
                 view.remove(row)
             elif kept.count:
-                view.change(row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+                view.change(row, kept.delta, kept.count)
         spec = view.spec_like(self.base.head.spec)
         for leaf in self.written:
             place = view.place(spec, leaf.keys)

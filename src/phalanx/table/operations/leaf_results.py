@@ -10,8 +10,9 @@ from phalanx.model.predicates import (
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
+from phalanx.storage.records import LeafRow
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.table.plan import PlannedLeaf
 from phalanx.transaction.conflicts import still_holds, took_rows_out
@@ -84,8 +85,7 @@ def leaves_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
 
 
 def take_out(view: View, leaf: PlannedLeaf, kept: LeafResult) -> None:
-    delta = kept.delta
-    view.change(leaf.row, delta.updated, sorted(delta.removed), kept.count, kept.version)
+    view.change(leaf.row, kept.delta, kept.count, kept.version)
 
 
 def result_holds(leaf: Leaf, kept: LeafResult, version: int | None, isolation: str) -> bool:
