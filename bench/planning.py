@@ -28,7 +28,7 @@ def table_of(folder: Path, leaves: int) -> Table:
     table = phalanx.create(folder, SCHEMA, partition_by=["days(ts)", "country", "bucket(5, id)"])
     snapshot = table._snapshot
     head = snapshot.head.after(snapshot.head.committed_at, "bench")
-    rows = Rows(head.specs)
+    rows = ManifestUpdate(head.specs)
     for number in range(leaves):
         day, rest = divmod(number, 100)
         year, day = divmod(day, 360)

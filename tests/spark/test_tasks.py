@@ -5,11 +5,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from phalanx.storage.records import LeafRow
 from phalanx.model.schema import TableSchema
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.spark.types import spark_schema
 from phalanx.storage.location import Location
+from phalanx.storage.records import LeafRow
 
 MB = 1 << 20
 SCHEMA = TableSchema.assign(

@@ -12,7 +12,9 @@ from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage.lance_sql import Lance
-from phalanx.storage.leaf import EMPTY_VERSION, Leaf, LeafDelta, check_storable
+from phalanx.storage.lance_types import check_storable
+from phalanx.storage.leaf import EMPTY_VERSION, Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 
 SCHEMA = TableSchema.assign(

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.storage.records import LeafRow
 from phalanx import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.records import LeafRow
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("country", pa.string())])
 DAY = dt.date(2025, 12, 10)

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx import CorruptTable, InvalidInput, TableExists, TableNotFound
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
@@ -14,7 +13,8 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, SwapLost
-from phalanx.transaction.commit import first_rows
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.transaction.commit import first_update
 
 NOW = dt.datetime(2025, 12, 10, tzinfo=dt.UTC)
 
@@ -40,7 +40,7 @@ def new_head():
 
 def next_rows(head, *namespaces):
     """The rows of a transaction that adds some namespaces."""
-    rows = Rows(head.specs)
+    rows = ManifestUpdate(head.specs)
     for id in namespaces:
         rows.add(id, manifest.NAMESPACE, {}, {"country": id})
     rows.add_head(dataclasses.replace(head, sequence=head.sequence + 1))
@@ -48,20 +48,20 @@ def next_rows(head, *namespaces):
 
 
 def ids(location, type="namespace"):
-    found = ManifestVersion(location).read(["object_id"], f"object_type = '{type}'")
+    found = ManifestVersion(location)._read(["object_id"], f"object_type = '{type}'")
     return sorted(found.column("object_id").to_pylist())
 
 
 class TestRows:
     def test_partition_values_are_typed(self, head):
-        rows = Rows(head.specs)
+        rows = ManifestUpdate(head.specs)
         rows.add("v1$a", manifest.NAMESPACE, {"partition.country": "ü"}, {"country": "ü"})
         (found,) = rows.to_table().to_pylist()
         assert found["partition_field_country"] == "ü"
         assert found["metadata"] == '{"partition.country": "ü"}'
 
     def test_a_row_that_is_added_again_replaces_the_first(self, head):
-        rows = Rows(head.specs)
+        rows = ManifestUpdate(head.specs)
         rows.add("v1$a", manifest.NAMESPACE)
         rows.add("v1$a", manifest.NAMESPACE, {"x": "y"})
         assert len(rows) == 1
@@ -71,7 +71,7 @@ class TestRows:
 class TestCreate:
     def test_it_can_be_read_at_once(self, root):
         location, head = Location(root), new_head()
-        manifest.create(location, head, first_rows(head))
+        manifest.create(location, head, first_update(head))
         found = ManifestVersion(location)
         assert found.head() == head
         assert found.table_id == head.table_id
@@ -84,7 +84,7 @@ class TestCreate:
     def test_a_second_one_is_refused(self, location, head):
         before = ManifestVersion(location).version
         with pytest.raises(TableExists, match="already a table"):
-            manifest.create(location, head, first_rows(head))
+            manifest.create(location, head, first_update(head))
         assert ManifestVersion(location).version == before
 
     def test_of_two_creators_one_wins(self, location, head, monkeypatch):
@@ -94,25 +94,25 @@ class TestCreate:
         before = ManifestVersion(location).version
         other = new_head()
         with pytest.raises(TableExists):
-            manifest.create(location, other, first_rows(other))
+            manifest.create(location, other, first_update(other))
         found = ManifestVersion(location)
         assert (found.version, found.head()) == (before, head)
 
     def test_a_file_is_in_the_way(self, root):
         root.write_text("not a folder")
         with pytest.raises(TableExists, match="is a file"):
-            manifest.create(Location(root), new_head(), first_rows(new_head()))
+            manifest.create(Location(root), new_head(), first_update(new_head()))
 
     def test_a_file_is_further_up_the_way(self, root):
         root.write_text("not a folder")
         with pytest.raises(TableExists, match="is a file"):
-            manifest.create(Location(root / "inside"), new_head(), first_rows(new_head()))
+            manifest.create(Location(root / "inside"), new_head(), first_update(new_head()))
 
     def test_what_cannot_be_read_is_not_replaced(self, location, head):
         for file in (location.path / "__manifest" / "_versions").iterdir():
             file.write_bytes(b"damaged")
         with pytest.raises(CorruptTable, match="cannot read the manifest"):
-            manifest.create(location, head, first_rows(head))
+            manifest.create(location, head, first_update(head))
 
 
 class TestOpening:

@@ -292,7 +292,7 @@ class TestChanges:
         leaf, version = seen(schema)
         before = rows_of(leaf, version, schema)
         more = pa.Table.from_pylist([dict.fromkeys(schema.arrow.names)], schema.arrow)
-        files = leaf.write(more, leaf.writable(version))
+        files = leaf.writer(version).write(more)
         delta, _ = leaf.delete(version, bind(parse("s IS NULL"), schema.column))
         after = leaf.commit(version, LeafDelta((files,), delta.updated, delta.removed))
         assert leaf.wrote_anew == anew
@@ -318,7 +318,7 @@ class TestBundles:
             leaf = Leaf(location, leaf.folder, schema)
             if number > 1:
                 rows = pa.table({"id": [number + 10], "n": [1.5]}, schema.arrow)
-                files = leaf.write(rows, leaf.writable(version))
+                files = leaf.writer(version).write(rows)
                 version = leaf.commit(version, LeafDelta(added=(files,)))
             members.append(Member(leaf.folder, version))
         parts = small_leaves._parts(location, members)

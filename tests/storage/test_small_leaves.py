@@ -12,7 +12,8 @@ from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.files import DETACHED
-from phalanx.storage.leaf import Leaf, LeafDelta, open_leaf
+from phalanx.storage.leaf import Leaf, open_leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.small_leaves import Member
 

@@ -277,7 +277,7 @@ class TestRetries:
             raise SwapLost
 
         monkeypatch.setattr(ManifestVersion, "swap", lose)
-        monkeypatch.setattr("phalanx.transaction.commit.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("phalanx.transaction.swap.PATIENCE_SECONDS", 0.05)
         with pytest.raises(ConflictError, match="nothing was written"):
             table.append(rows((1, "US")))
         assert table.version == 1

@@ -494,7 +494,7 @@ class TestEnds:
             raise SwapLost("Too many concurrent writers")
 
         monkeypatch.setattr(ManifestVersion, "swap", lose)
-        monkeypatch.setattr("phalanx.transaction.commit.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("phalanx.transaction.swap.PATIENCE_SECONDS", 0.05)
         with pytest.raises(ConflictError, match="lost to others") as caught:
             table.append([row(5)])
         assert table.uri in str(caught.value)

@@ -298,7 +298,7 @@ def announce(location: Location) -> None:
     this, and looks again. Raises ConflictError where others kept writing.
     """
 
-    def decide() -> Proposal[Snapshot]:
+    def decide() -> Proposal[Snapshot] | Snapshot:
         newest = Snapshot.latest(location)
         return _proposal(newest, "vacuum", newest.head.oldest, (), 0, lambda version: newest)
 
