@@ -13,7 +13,7 @@ from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, SwapLost
-from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.manifest_update import NAMESPACE, ManifestUpdate
 from phalanx.transaction.commit import first_update
 
 NOW = dt.datetime(2025, 12, 10, tzinfo=dt.UTC)
@@ -38,13 +38,14 @@ def new_head():
     return Head.first(schema, build_spec(1, ["country"], schema), NOW, "strong")
 
 
-def next_rows(head, *namespaces):
-    """The rows of a transaction that adds some namespaces."""
-    rows = ManifestUpdate(head.specs)
+def next_rows(head, *namespaces, removed=()):
+    """What a transaction writes that adds some namespaces and removes others."""
+    update = ManifestUpdate(head.specs)
     for id in namespaces:
-        rows.add(id, manifest.NAMESPACE, {}, {"country": id})
-    rows.add_head(dataclasses.replace(head, sequence=head.sequence + 1))
-    return rows.to_table()
+        update.put(id, NAMESPACE, {}, {"country": id})
+    update.put_head(dataclasses.replace(head, sequence=head.sequence + 1))
+    update.remove(removed)
+    return update
 
 
 def ids(location, type="namespace"):
@@ -55,15 +56,15 @@ def ids(location, type="namespace"):
 class TestRows:
     def test_partition_values_are_typed(self, head):
         rows = ManifestUpdate(head.specs)
-        rows.add("v1$a", manifest.NAMESPACE, {"partition.country": "ü"}, {"country": "ü"})
+        rows.put("v1$a", NAMESPACE, {"partition.country": "ü"}, {"country": "ü"})
         (found,) = rows.to_table().to_pylist()
         assert found["partition_field_country"] == "ü"
         assert found["metadata"] == '{"partition.country": "ü"}'
 
     def test_a_row_that_is_added_again_replaces_the_first(self, head):
         rows = ManifestUpdate(head.specs)
-        rows.add("v1$a", manifest.NAMESPACE)
-        rows.add("v1$a", manifest.NAMESPACE, {"x": "y"})
+        rows.put("v1$a", NAMESPACE)
+        rows.put("v1$a", NAMESPACE, {"x": "y"})
         assert len(rows) == 1
         assert rows.to_table()["metadata"].to_pylist() == ['{"x": "y"}']
 
@@ -145,7 +146,7 @@ class TestOpening:
             ManifestVersion(Location(root)).head()
 
     def test_two_heads_are_one_too_many(self, location, head):
-        rows = next_rows(head)
+        rows = next_rows(head).to_table()
         lance.write_dataset(rows, location.manifest, mode="append")
         with pytest.raises(CorruptTable, match="2 head rows: run check"):
             ManifestVersion(location).head()
@@ -163,7 +164,7 @@ class TestSwap:
         base = ManifestVersion(location)
         base.swap(next_rows(head, "v1$a"))
         assert base.head().sequence == 1
-        assert base.read(["object_id"], "object_type = 'namespace'").num_rows == 1
+        assert base._read(["object_id"], "object_type = 'namespace'").num_rows == 1
 
     def test_a_stale_one_loses_whole(self, location, head):
         base, same = ManifestVersion(location), ManifestVersion(location)
@@ -175,7 +176,7 @@ class TestSwap:
     def test_rows_can_be_removed_in_the_same_swap(self, location, head):
         ManifestVersion(location).swap(next_rows(head, "v1$a", "v1$b"))
         base = ManifestVersion(location)
-        base.swap(next_rows(base.head(), "v1$c"), ["v1$a"])
+        base.swap(next_rows(base.head(), "v1$c", removed=["v1$a"]))
         assert ids(location) == ["v1", "v1$b", "v1$c"]
 
     def test_a_lost_column_is_told(self, location, head):
@@ -209,7 +210,7 @@ def test_a_table_whose_creation_was_cut_short_can_be_opened(root, monkeypatch):
     def fail(*_):
         raise OSError("the network is down")
 
-    monkeypatch.setattr(manifest, "publish", fail)
+    monkeypatch.setattr(manifest, "_publish", fail)
     phalanx.create(root, SCHEMA, ["country"])
     table = phalanx.open(root)
     table.append([{"id": 1, "country": "US"}])

@@ -79,7 +79,7 @@ def changed(*steps):
 def written(tmp_path_factory):
     """The rows, in a leaf of the schema as it was."""
     leaf = Leaf(Location(tmp_path_factory.mktemp("mapping")), "1_v1$dataset", SCHEMA)
-    files = leaf.write(pa.Table.from_pylist(ROWS, SCHEMA.arrow), leaf.create())
+    files = leaf.create().write(pa.Table.from_pylist(ROWS, SCHEMA.arrow))
     return leaf, leaf.commit(None, LeafDelta(added=(files,)))
 
 
@@ -313,7 +313,7 @@ class TestBundles:
         schema = evolution.add_column(schema, "n", pa.float32(), 2)
         for number in range(4):
             leaf = Leaf(location, f"{number}_v1$dataset", first)
-            files = leaf.write(pa.table({"id": [number], "f": [0.5]}, first.arrow), leaf.create())
+            files = leaf.create().write(pa.table({"id": [number], "f": [0.5]}, first.arrow))
             version = leaf.commit(None, LeafDelta(added=(files,)))
             leaf = Leaf(location, leaf.folder, schema)
             if number > 1:

@@ -73,8 +73,8 @@ def rows(ids):
 
 def add(location, folder, ids, base=None, schema=SCHEMA, table=None):
     leaf = Leaf(location, folder, schema)
-    handle = leaf.create() if base is None else leaf.open(base)
-    written = leaf.write(rows(ids) if table is None else table, handle)
+    writer = leaf.create() if base is None else leaf.writer(base)
+    written = writer.write(rows(ids) if table is None else table)
     return Member(folder, leaf.commit(base, LeafDelta(added=(written,))))
 
 

@@ -291,9 +291,9 @@ class TestAge:
         report = vacuum(table, NOTHING, force=True)
         assert report.manifest_versions == ()
         rows = ManifestUpdate(table._snapshot.head.specs)
-        rows.add_head(stale.head())
+        rows.put_head(stale.head())
         with pytest.raises(SwapLost):
-            stale.swap(rows.to_table())
+            stale.swap(rows)
         assert ids(table) == [4, 5, 6]
 
     def test_a_swap_from_a_version_that_is_gone_is_refused(self, table, root):
@@ -303,9 +303,9 @@ class TestAge:
             NOTHING, retain_versions=1, delete_unverified=True
         )
         rows = ManifestUpdate(table._snapshot.head.specs)
-        rows.add_head(stale.head())
+        rows.put_head(stale.head())
         with pytest.raises(SwapLost):
-            stale.swap(rows.to_table())
+            stale.swap(rows)
         assert ids(phalanx.open(root)) == [4, 5, 6]
 
 

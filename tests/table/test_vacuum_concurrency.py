@@ -9,7 +9,7 @@ from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.table import retention
 from phalanx.table import vacuum as vacuuming
 from phalanx.table.check import check_table
-from phalanx.transaction import commit
+from phalanx.transaction import commit, swap
 from tests.table.aging import DAY, NOTHING, SCHEMA, age, changed_table, ids, row, vacuum, versions
 from tests.transaction import sabotage
 
@@ -22,14 +22,14 @@ def table(root):
 class TestOthersMeanwhile:
     def test_a_commit_in_between(self, table, root, monkeypatch):
         """The expiry is worked out on one snapshot and lands on another."""
-        real = retention._versions_without
+        real = retention._rows_without
 
         def with_a_commit(*arguments):
             if phalanx.open(root).version == 4:
                 phalanx.open(root).append([row(6, "c")])
             return real(*arguments)
 
-        monkeypatch.setattr(retention, "_versions_without", with_a_commit)
+        monkeypatch.setattr(retention, "_rows_without", with_a_commit)
         age(root, 8)
         report = vacuum(table)
         assert report.snapshots == (1, 2, 3)
@@ -38,14 +38,14 @@ class TestOthersMeanwhile:
         assert check_table(table._snapshot).problems == []
 
     def test_a_tag_in_between(self, table, root, monkeypatch):
-        real = retention._versions_without
+        real = retention._rows_without
 
         def with_a_tag(*arguments):
             if not phalanx.open(root).tags():
                 phalanx.open(root).tag("late", 2)
             return real(*arguments)
 
-        monkeypatch.setattr(retention, "_versions_without", with_a_tag)
+        monkeypatch.setattr(retention, "_rows_without", with_a_tag)
         age(root, 8)
         assert vacuum(table).snapshots == (1, 3)
         assert ids(phalanx.open(root, version="late")) == [1, 2, 3]
@@ -93,7 +93,7 @@ class TestOthersMeanwhile:
 
     def test_a_leaf_that_went_and_came_back(self, table, root, monkeypatch):
         """Its timeline starts again with the numbers of rows that were to go."""
-        real = retention._versions_without
+        real = retention._rows_without
 
         def with_a_return(*arguments):
             found = real(*arguments)
@@ -103,7 +103,7 @@ class TestOthersMeanwhile:
                 other.overwrite([row(9)])
             return found
 
-        monkeypatch.setattr(retention, "_versions_without", with_a_return)
+        monkeypatch.setattr(retention, "_rows_without", with_a_return)
         age(root, 8)
         vacuum(table)
         assert ids(table) == [9]
@@ -159,16 +159,17 @@ class TestOthersMeanwhile:
         monkeypatch.setattr(commit, "_VERIFY_AFTER", NOTHING)
         tx = phalanx.open(root).transaction()
         tx.append([row(6), row(7, "new")])
-        real, removed = commit.reach, []
+        real, removed = swap.reach, []
 
         def with_a_vacuum(name):
             if name == "commit.before-swap" and not removed:
+                monkeypatch.setattr(swap, "reach", real)
                 for leaf in root.glob("*$dataset"):
                     age(leaf, 2)
                 removed.append(vacuum(phalanx.open(root), DAY).files)
             real(name)
 
-        monkeypatch.setattr(commit, "reach", with_a_vacuum)
+        monkeypatch.setattr(swap, "reach", with_a_vacuum)
         with pytest.raises(ConflictError, match="a vacuum has removed files"):
             tx.commit()
         assert removed[0] > 0

@@ -10,8 +10,8 @@ import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
-from phalanx.storage.manifest_update import TAG, ManifestUpdate
-from phalanx.storage.names import tag_row
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.records import TagRecord
 from tests.table.rows import ROWS, SCHEMA, ids, row, rows
 
 
@@ -115,9 +115,8 @@ class TestMakeStrong:
         # As somebody may have tagged it who did not know better.
         base = ManifestVersion(Location(weak.uri))
         tagged = ManifestUpdate(base.head().specs)
-        described = {"name": "t", "version": str(last), "manifest_version": str(base.version - 2)}
-        tagged.add(tag_row("t"), TAG, described, sequence=last)
-        base.swap(tagged.to_table())
+        tagged.put_tag(TagRecord("t", last, base.version - 2))
+        base.swap(tagged)
         weak.refresh()
         for version in (last, when, "t"):
             uses = (lambda v: phalanx.open(weak.uri, version=v), weak.rollback)

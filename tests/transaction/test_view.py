@@ -33,13 +33,13 @@ def table(root):
 def reads(monkeypatch):
     """The columns of every look into the manifest."""
     found = []
-    read = ManifestVersion.read
+    read = ManifestVersion._read
 
     def recording(self, columns, filter):
         found.append(list(columns))
         return read(self, columns, filter)
 
-    monkeypatch.setattr(ManifestVersion, "read", recording)
+    monkeypatch.setattr(ManifestVersion, "_read", recording)
     return found
 
 
@@ -124,7 +124,7 @@ class TestRemembering:
     def test_versions_on_main_are_not(self, table, row, version):
         remembered = view._KeptStatistics(10)
         remembered.put(table._snapshot, replace(row, read_version=version), {})
-        assert not remembered._found
+        assert not len(remembered._kept)
 
     def test_it_is_bounded(self, table, row):
         remembered = view._KeptStatistics(3)
@@ -154,9 +154,9 @@ def test_a_leaf_goes_with_its_timeline(table, monkeypatch, short):
     assert before[leaf.object_id] < leaf.version_number, "some have expired"
     named, swap = [], ManifestVersion.swap
 
-    def recording(self, rows, removed=()):
-        named.extend(removed)
-        return swap(self, rows, removed)
+    def recording(self, update):
+        named.extend(update.removed)
+        return swap(self, update)
 
     monkeypatch.setattr(ManifestVersion, "swap", recording)
     table.delete("k = 'a'")

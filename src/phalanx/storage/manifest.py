@@ -336,7 +336,7 @@ class ManifestVersion:
             if row["object_type"] == TABLE and row["sequence"] > head.sequence
         ]
         transactions = tuple(_transaction_of(records[number]) for number in since)
-        return ManifestChanges(newest, transactions, table.take(changed))
+        return ManifestChanges(newest, transactions, table.take(pa.array(changed, pa.int64())))
 
     def _by_id(self, columns: Sequence[str], ids: Sequence[str]) -> pa.Table:
         tables = []

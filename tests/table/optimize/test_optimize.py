@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import phalanx
 from phalanx import InvalidInput
 from phalanx.storage import compaction
-from phalanx.storage.compaction import Part, Target
+from phalanx.storage.compaction import Target
 from phalanx.storage.leaf import Leaf
+from phalanx.storage.records import FragmentSize
 from phalanx.table import optimize
 from tests.table.optimize.files import (
     SCHEMA,
@@ -229,7 +230,9 @@ class TestTargets:
     )
     @settings(max_examples=200, deadline=None)
     def test_groups_are_neighbors_that_make_one_file(self, sizes, rows):
-        parts = [Part(i, live, gone, 10 * (live + gone)) for i, (live, gone) in enumerate(sizes)]
+        parts = [
+            FragmentSize(i, live, 10 * (live + gone), gone) for i, (live, gone) in enumerate(sizes)
+        ]
         target = Target(rows, 10**9)
         found = compaction.groups(parts, target)
         ids = [part.id for group in found for part in group]
@@ -238,7 +241,7 @@ class TestTargets:
             numbers = [part.id for part in group]
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
             assert len(group) == 1 or sum(part.rows for part in group) <= rows
-        assert {p.id for p in parts if p.deleted} <= set(ids)
+        assert {p.id for p in parts if p.deletions} <= set(ids)
         # What comes of it is left alone the next time.
         after, number = [], 0
         by_first = {group[0].id: group for group in found}
@@ -246,10 +249,10 @@ class TestTargets:
             if part.id in by_first:
                 live = sum(p.rows for p in by_first[part.id])
                 for start in range(0, live, rows):
-                    after.append(Part(number, min(rows, live - start), 0, 10))
+                    after.append(FragmentSize(number, min(rows, live - start), 10))
                     number += 1
             elif part.id not in ids:
-                after.append(Part(number, part.rows, 0, 10))
+                after.append(FragmentSize(number, part.rows, 10))
                 number += 1
         again = compaction.groups(after, target)
         assert len([p for group in again for p in group]) <= len(after)
