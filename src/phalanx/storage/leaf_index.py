@@ -168,6 +168,21 @@ class LeafIndex:
                 columns[name] = both.take(pa.array(taken))
         return LeafIndex(pa.table(columns), self.specs.values())
 
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the leaves."""
+        return self.table.column("object_id")
+
+    @property
+    def folders(self) -> pa.ChunkedArray:
+        """The folders of the leaves, relative to the table's root."""
+        return self.table.column("location")
+
+    @property
+    def read_versions(self) -> pa.ChunkedArray:
+        """The versions to read; NULL for the newest on main."""
+        return self.table.column(READ_VERSION)
+
     @cached_property
     def spec_ids(self) -> Array:
         return _array(self.table.column("spec_id"))
@@ -219,6 +234,17 @@ class LeafIndex:
             return self._rows(self.table, np.arange(len(self)))
         at = np.asarray(indices, dtype=np.int64)
         return self._rows(self.table.select(_PLANNING).take(pa.array(at)), at)
+
+    def by_id(self, ids: Iterable[str]) -> dict[str, LeafRow]:
+        """Leaves by their ids; those that are not here are left out."""
+        wanted = set(ids)
+        places = [at for at, id in enumerate(self.ids.to_pylist()) if id in wanted]
+        return {row.object_id: row for row in self.rows(places)}
+
+    def are_in(self, indices: Array, ids: Collection[str]) -> Array:
+        """Which of some leaves have one of some ids."""
+        chosen = self.ids.take(pa.array(indices))
+        return np.asarray(pc.is_in(chosen, pa.array(sorted(ids), pa.string())))
 
     def _rows(self, part: pa.Table, at: Array) -> list[LeafRow]:
         cells = {name: part.column(name).to_pylist() for name in _PLANNING}

@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import pyarrow as pa
@@ -26,6 +26,7 @@ from lance import LanceOperation
 from lance.fragment import write_fragments
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
+from phalanx.model import statistics
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
@@ -147,6 +148,23 @@ def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
         )
 
 
+class LeafStatistics(NamedTuple):
+    """Ids of leaves, with their column statistics as `phalanx.model.statistics` lays them out."""
+
+    ids: list[str]
+    cells: pa.ListArray
+
+    @staticmethod
+    def of(table: pa.Table) -> LeafStatistics:
+        cells = pa.nulls(table.num_rows, statistics.ARROW_TYPE)
+        if STATISTICS in table.schema.names:
+            cells = table.column(STATISTICS).combine_chunks()
+        return LeafStatistics(table.column("object_id").to_pylist(), cells)
+
+    def by_id(self) -> dict[str, Any]:
+        return dict(zip(self.ids, self.cells.to_pylist(), strict=True))
+
+
 @dataclass(frozen=True)
 class ManifestChanges:
     """What happened to a table since an earlier head."""
@@ -156,6 +174,10 @@ class ManifestChanges:
     transactions: tuple[TransactionRecord, ...]
     #: The leaves that have changed: the columns asked for, and their statistics.
     leaves: pa.Table
+
+    def statistics(self) -> LeafStatistics:
+        """The column statistics of the leaves that have changed."""
+        return LeafStatistics.of(self.leaves)
 
 
 class ManifestVersion:
@@ -275,27 +297,29 @@ class ManifestVersion:
         *,
         ids: Sequence[str] | None = None,
         since: int | None = None,
-        folder: str | None = None,
     ) -> pa.Table:
-        """Columns of leaves: all of them, some by id or folder, or those written since a version.
+        """Columns of leaves: all of them, some by id, or those written since a version.
 
         A column that the manifest does not have is left out.
         """
         if ids is not None:
             return self._by_id(columns, ids)
-        bounds = [f"object_type = '{TABLE}'"]
         if since is not None:
-            bounds.append(f"sequence >= {since}")
-        if folder is not None:
-            bounds.append(f"location = {quote(folder)}")
-        return self._read(columns, " AND ".join(bounds), many=len(bounds) == 1)
+            return self._read(columns, f"object_type = '{TABLE}' AND sequence >= {since}")
+        return self._read(columns, f"object_type = '{TABLE}'", many=True)
+
+    def versions_in(self, folder: str) -> set[int | None]:
+        """The versions of the leaves in a folder; None for the newest on main."""
+        where = f"object_type = '{TABLE}' AND location = {quote(folder)}"
+        rows = self._read(["location", READ_VERSION], where).to_pylist()
+        return {row.get(READ_VERSION) for row in rows}
 
     def leaf_ids(self) -> set[str]:
         return set(self.leaves(["object_id"]).column("object_id").to_pylist())
 
-    def statistics(self, ids: Sequence[str] | None = None) -> pa.Table:
-        """`object_id` and `column_stats` of some leaves, or of all."""
-        return self.leaves(["object_id", STATISTICS], ids=ids)
+    def statistics(self, ids: Sequence[str] | None = None) -> LeafStatistics:
+        """The column statistics of some leaves, or of all."""
+        return LeafStatistics.of(self.leaves(["object_id", STATISTICS], ids=ids))
 
     def timeline(self) -> list[TimelineRow]:
         """The rows of the leaves' timelines; a weak table has none."""

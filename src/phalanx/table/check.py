@@ -13,6 +13,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.storage import raw_manifest
 from phalanx.storage.files import DatasetFolder, Live, VersionFiles, folders, schema_fields
 from phalanx.storage.head import HEAD_ID, Head
+from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion, published_texts
 from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, TABLE, VERSION
@@ -20,7 +21,7 @@ from phalanx.storage.names import is_leaf_folder, transaction_row
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.book import HARMLESS, Book, Problem, agree, head_of_row, head_rows, version_in
 from phalanx.table.format import count_text, size_text
-from phalanx.table.retention import LeafVersions, Retention
+from phalanx.table.retention import Retention
 from phalanx.transaction.snapshot import Snapshot
 
 _WORKERS = 8

@@ -36,9 +36,9 @@ def partitions(snapshot: Snapshot) -> pa.Table:
     sizes = _sizes(snapshot) if head.transactions == "weak" else {}
     for name in ("row_count", "byte_count", "fragment_count"):
         columns[name.removesuffix("_count") + "s"] = sizes.get(name, leaves.table.column(name))
-    columns["version"] = leaves.table.column("read_version")
+    columns["version"] = leaves.read_versions
     root = snapshot.location.uri
-    folders = leaves.table.column("location").to_pylist()
+    folders = leaves.folders.to_pylist()
     columns["uri"] = pa.array([f"{root}/{folder}" for folder in folders], pa.string())
     return pa.table(columns)
 
@@ -46,7 +46,7 @@ def partitions(snapshot: Snapshot) -> pa.Table:
 def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
     """The sizes of a weak table's leaves, as they are on main now."""
     counts: dict[str, list[int]] = {"row_count": [], "byte_count": [], "fragment_count": []}
-    for folder in snapshot.leaves.table.column("location").to_pylist():
+    for folder in snapshot.leaves.folders.to_pylist():
         leaf = Leaf(snapshot.location, folder, snapshot.head.schema)
         size, fragments = leaf.size(None)
         counts["row_count"].append(leaf.count(None, None))

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from phalanx.errors import ConflictError
 from phalanx.model import statistics
@@ -31,12 +30,10 @@ from phalanx.storage.compaction import LeafFragments, Target
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
-from phalanx.storage.manifest_update import STATISTICS
 from phalanx.storage.records import FragmentSize, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -238,8 +235,7 @@ def plan(
     chosen = Plan(snapshot, predicate)
     leaves, indices = snapshot.leaves, chosen.indices
     if only is not None:
-        ids = leaves.table.column("object_id").take(pa.array(indices))
-        indices = indices[np.asarray(pc.is_in(ids, pa.array(sorted(only), pa.string())))]
+        indices = indices[leaves.are_in(indices, only)]
     loose = _loose(snapshot, indices)
     looked = _Look(snapshot, target, ordering, loose)
     opened = indices[looked.may_be_due(indices)]
@@ -262,24 +258,12 @@ def plan(
 
 def _loose(snapshot: Snapshot, indices: Array) -> frozenset[str]:
     """The leaves whose statistics do not say all that could be said of their rows."""
-    ids = snapshot.leaves.table.column("object_id").take(pa.array(indices)).to_pylist()
+    ids = snapshot.leaves.ids.take(pa.array(indices)).to_pylist()
     if snapshot.head.transactions == "weak":
         return frozenset(ids)
-    found = snapshot.manifest.statistics(ids if len(ids) <= _FEW else None)
-    if STATISTICS not in found.schema.names:
-        return frozenset(ids)
-    cells = found.column(STATISTICS).combine_chunks()
-    parents = np.asarray(pc.list_parent_indices(cells))
-    entries = pc.list_flatten(cells)
-    numbers = pc.struct_field(entries, "field_id")
-    wanted = [c.field_id for c in statistics.measured_columns(snapshot.head.schema)]
-    tight = pc.and_(
-        pc.fill_null(pc.struct_field(entries, "exact"), False),
-        pc.is_valid(pc.struct_field(entries, "null_count")),
-    )
-    counted = np.asarray(pc.and_(tight, pc.is_in(numbers, pa.array(wanted, pa.int32()))))
-    complete = np.bincount(parents[counted], minlength=found.num_rows) >= len(wanted)
-    known = dict(zip(found.column("object_id").to_pylist(), complete.tolist(), strict=True))
+    stored = snapshot.manifest.statistics(ids if len(ids) <= _FEW else None)
+    complete = statistics.are_complete(stored.cells, snapshot.head.schema)
+    known = dict(zip(stored.ids, complete.tolist(), strict=True))
     return frozenset(id for id in ids if not known.get(id, False))
 
 
@@ -301,8 +285,7 @@ class _Look:
         known = (rows >= 0) & (sizes >= 0) & (leaves.fragment_counts[indices] == 1)
         if self.ordering is not None or self.snapshot.head.transactions == "weak":
             return np.ones(len(indices), dtype=bool)
-        ids = leaves.table.column("object_id").take(pa.array(indices))
-        doubtful = np.asarray(pc.is_in(ids, pa.array(sorted(self.loose), pa.string())))
+        doubtful = leaves.are_in(indices, self.loose)
         large = np.array(
             [
                 compaction.is_too_large(FragmentSize(0, count, size), self.target)
@@ -416,7 +399,7 @@ class Optimize:
 
     def run(self, view: View) -> None:
         self.overtaken, self.gone = [], 0
-        rows = leaves_by_id(view.base, [one.task.object_id for one in self.done])
+        rows = view.base.leaves.by_id([one.task.object_id for one in self.done])
         holding = []
         for one in self.done:
             view.check_schema(one.task.schema)

@@ -14,15 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import pyarrow as pa
-
-from phalanx.errors import CorruptTable, InvalidInput, TableNotFound
+from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
+from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import ManifestVersion, SwapLost
-from phalanx.storage.manifest_update import READ_VERSION, ManifestUpdate
+from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TimelineRow, TransactionRecord
 from phalanx.table.format import count_text
 from phalanx.table.properties import snapshot_age, snapshots_at_least
@@ -90,47 +89,6 @@ class RetentionPolicy:
 
     def retention(self, newest: Snapshot) -> Retention:
         return Retention.of(newest, self.cutoff(newest.head), self.now - self.file_age)
-
-
-class LeafVersions:
-    """The versions of leaves that some snapshots consist of."""
-
-    _SCHEMA = pa.schema(
-        [("object_id", pa.string()), ("location", pa.string()), ("read_version", pa.uint64())]
-    )
-
-    def __init__(self) -> None:
-        self._table = self._SCHEMA.empty_table()
-
-    def add(self, manifest: ManifestVersion) -> None:
-        try:
-            leaves = manifest.leaves(self._SCHEMA.names)
-        except TableNotFound as error:
-            raise CorruptTable(
-                f"version {manifest.version} of the manifest of {manifest.location.uri} cannot be "
-                f"read, run check(): {error}"
-            ) from None
-        if READ_VERSION not in leaves.schema.names:
-            leaves = leaves.append_column(READ_VERSION, pa.nulls(leaves.num_rows, pa.uint64()))
-        leaves = leaves.select(self._SCHEMA.names).cast(self._SCHEMA)
-        both = pa.concat_tables([self._table, leaves])
-        self._table = both.group_by(self._SCHEMA.names).aggregate([]).cast(self._SCHEMA)
-
-    def by_folder(self) -> dict[str, set[int | None]]:
-        """Versions by folder; None stands for the newest on main."""
-        found: dict[str, set[int | None]] = {}
-        for row in self._table.to_pylist():
-            if names.is_leaf_id(row["object_id"]):
-                found.setdefault(row["location"], set()).add(row["read_version"])
-        return found
-
-    def folders(self) -> set[str]:
-        """Every folder that some table is in, be it a leaf or another client's."""
-        return {name for name in self._table.column("location").to_pylist() if name}
-
-    def pairs(self) -> set[tuple[str, int]]:
-        columns = (self._table.column(c).to_pylist() for c in ("object_id", "read_version"))
-        return {(id, version) for id, version in zip(*columns, strict=True) if version is not None}
 
 
 @dataclass

@@ -33,7 +33,6 @@ from phalanx.storage.records import MOVES_ROWS, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -294,7 +293,7 @@ class Rewrite:
         view.check_schema(step.head.schema)
         if view.head.spec != step.head.spec:
             raise Overtaken
-        rows = leaves_by_id(view.base, [source.object_id for source in step.sources])
+        rows = view.base.leaves.by_id([source.object_id for source in step.sources])
         # One leaf may be there several times, with other fragments each time.
         out: dict[str, tuple[LeafRow, set[int], int]] = {}
         for source, fragments, count in zip(
@@ -407,5 +406,5 @@ def _here(job: Rewriting, first: Snapshot, pool: Executor) -> None:
 
 
 def _indices(snapshot: Snapshot, ids: Collection[str]) -> Array:
-    listed = snapshot.leaves.table.column("object_id").to_pylist()
+    listed = snapshot.leaves.ids.to_pylist()
     return np.array([at for at, id in enumerate(listed) if id in ids], dtype=np.int64)

@@ -25,7 +25,6 @@ from phalanx.storage.files import (
 )
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import ManifestVersion
-from phalanx.storage.manifest_update import READ_VERSION
 from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
@@ -205,8 +204,7 @@ class _Sweep:
         newest = ManifestVersion(self._location)
         if newest.version == self._retention.newest.version:
             return set()
-        rows = newest.leaves(["location", READ_VERSION], folder=folder)
-        return {row.get(READ_VERSION) for row in rows.to_pylist()}
+        return newest.versions_in(folder)
 
     def orphans(self) -> None:
         """Folders of leaves that no kept snapshot has."""

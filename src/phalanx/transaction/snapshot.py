@@ -14,7 +14,6 @@ from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, NoManifest
-from phalanx.storage.manifest_update import STATISTICS
 from phalanx.storage.records import TagRecord
 
 #: How a snapshot is named: its version, a tag, or a time.
@@ -266,7 +265,6 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
         leaves = leaves.apply([leaves.matching(row) for row in newer.rows()])
     news = frozenset(record.id for record in changes.transactions)
     snapshot = Snapshot(manifest, newest, leaves, news)
-    if 0 < rows.num_rows <= _FEW_LEAVES and STATISTICS in rows.schema.names:
-        cells = (rows.column(name).to_pylist() for name in ("object_id", STATISTICS))
-        snapshot.statistics = dict(zip(*cells, strict=True))
+    if 0 < rows.num_rows <= _FEW_LEAVES:
+        snapshot.statistics = changes.statistics().by_id()
     return snapshot

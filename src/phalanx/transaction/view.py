@@ -23,7 +23,7 @@ from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.leaf_index import LeafIndex
-from phalanx.storage.manifest_update import STATISTICS, ManifestUpdate
+from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.names import namespaces_above, version_id
 from phalanx.storage.records import LeafRow, TagRecord
 from phalanx.transaction.failpoints import reach
@@ -548,9 +548,8 @@ def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, 
         else:
             known[row.object_id] = stats
     if wanted:
-        for cells in snapshot.manifest.statistics(list(wanted)).to_pylist():
-            id = cells["object_id"]
-            known[id] = statistics.from_rows(cells[STATISTICS], snapshot.head.schema)
+        for id, cells in snapshot.manifest.statistics(list(wanted)).by_id().items():
+            known[id] = statistics.from_rows(cells, snapshot.head.schema)
             _kept_statistics.put(snapshot, wanted[id], known[id])
     return known
 
