@@ -262,16 +262,38 @@ def test_folding_reaches_the_comparison():
     assert bound("i > abs(-3)") == bound("i > 3")
 
 
-def test_the_clock_is_read_once():
-    before = dt.datetime.now(dt.UTC)
-    predicate = bound("ts > now() AND ts < current_timestamp")
-    assert predicate == NOTHING  # One instant: nothing lies above and below it.
-    found = bound("ts >= now()")
-    assert isinstance(found, Restrict)
-    micros = found.values.intervals[0][0]
-    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=micros)
-    assert before - dt.timedelta(seconds=1) <= moment <= dt.datetime.now(dt.UTC)
-    assert "now" not in to_sql(bound("ts - now() < INTERVAL '1 day'"))
+NOW = dt.datetime(2026, 3, 29, 23, 30, 15, 250_000, tzinfo=dt.timezone(dt.timedelta(hours=-2)))
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("ts >= now()", "ts >= TIMESTAMP '2026-03-30T01:30:15.25'"),
+        ("ts >= current_timestamp", "ts >= TIMESTAMP '2026-03-30T01:30:15.25'"),
+        ("ts > now() AND ts < current_timestamp", "FALSE"),
+        ("d = current_date", "d = DATE '2026-03-30'"),
+        ("d = today()", "d = DATE '2026-03-30'"),
+        ("ts > now() - INTERVAL '1 day'", "ts > TIMESTAMP '2026-03-29T01:30:15.25'"),
+        ("current_time > TIME '01:30:15' AND current_time < TIME '01:30:16'", "TRUE"),
+    ],
+)
+def test_now_is_the_instant_that_the_caller_gives(text, meaning):
+    assert bind(parse(text), SCHEMA.column, NOW) == bound(meaning)
+
+
+def test_now_is_an_instant_also_where_a_row_is_needed_to_know_the_value():
+    assert "now" not in to_sql(bind(parse("ts - now() < INTERVAL '1 day'"), SCHEMA.column, NOW))
+
+
+@pytest.mark.parametrize("function", ["now", "current_timestamp", "current_date", "current_time"])
+def test_without_an_instant_the_clock_is_refused(function):
+    with pytest.raises(InvalidInput, match=rf"{function}\(\) is volatile and cannot be used"):
+        bound(f"{function}() = {function}()")
+
+
+def test_the_clock_takes_no_arguments():
+    with pytest.raises(InvalidInput, match=r"cannot evaluate now\(1\): now takes no arguments"):
+        bind(parse("ts > now(1)"), SCHEMA.column, NOW)
 
 
 @pytest.mark.parametrize(

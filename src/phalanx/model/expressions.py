@@ -12,6 +12,7 @@ A custom expression is SQL over `col0`, `col1`, …. The specification asks six 
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -37,10 +38,12 @@ from phalanx.model.schema import extract
 from phalanx.model.spelling import arrow_literal, quote, spell_literal, type_name
 
 _names = itertools.count()
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_DAY_NANOS = 86_400 * 1_000_000_000
 
 #: Functions that read nothing volatile but differ between installations or configurations.
 _STATEFUL = {"version"}
-#: Functions of the clock that a filter may use: they are evaluated once, when it is bound.
+#: Functions of the clock. A filter may use them: `freeze` replaces them by constants.
 CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
 
 
@@ -187,29 +190,32 @@ def fold(term: Term) -> Literal:
     return literal_of(evaluate(term, {}, 1)[0])
 
 
-def freeze(term: Term) -> Term:
-    """The term with the clock read: every `now()` in it becomes one and the same instant."""
-    moments: dict[str, Literal] = {}
+def freeze(term: Term, now: dt.datetime) -> Term:
+    """The term with `now()` and the other functions of the clock replaced by constants.
 
-    def frozen(term: Term) -> Term:
-        if not isinstance(term, Call):
-            return term
-        if term.function in CLOCK:
-            name = {"current_timestamp": "now", "today": "current_date"}.get(
-                term.function, term.function
-            )
-            if name not in moments:
-                moments[name] = fold(Call(name, term.args))
-            return moments[name]
-        return Call(term.function, tuple(frozen(arg) for arg in term.args))
-
-    return frozen(term)
+    All of them stand for the instant `now`, an aware datetime, as UTC shows it. Raises InvalidInput
+    where one is called with arguments.
+    """
+    if not isinstance(term, Call):
+        return term
+    if term.function not in CLOCK:
+        return Call(term.function, tuple(freeze(arg, now) for arg in term.args))
+    if term.args:
+        raise InvalidInput(f"cannot evaluate {to_text(term)}: {term.function} takes no arguments")
+    nanos = (now - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
+    days, clock = divmod(nanos, _DAY_NANOS)
+    match term.function:
+        case "current_date" | "today":
+            return Literal("date", days)
+        case "current_time":
+            return Literal("time", clock)
+    return Literal("timestamp", nanos)
 
 
 def refuse_volatile(term: Term) -> None:
     """Raise InvalidInput where a filter would give another answer for the same row."""
     if isinstance(term, Call):
-        if term.function in _volatile() and term.function not in CLOCK:
+        if term.function in _volatile():
             raise InvalidInput(f"{term.function}() is volatile and cannot be used in a filter")
         for arg in term.args:
             refuse_volatile(arg)

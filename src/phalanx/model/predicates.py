@@ -14,6 +14,7 @@ Two layers:
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -115,7 +116,7 @@ _CONDITIONS = {
     "ilike",
 }
 
-#: What binding needs to know of the outside: a column by name, a term's type, a constant's value.
+#: Finds the column with a name.
 Resolve = Callable[[tuple[str, ...]], Column]
 
 
@@ -207,17 +208,19 @@ def restrict(term: Term, type: pa.DataType, values: ValueSet) -> Predicate:
     return _simplified(Restrict(term, type, values))
 
 
-def bind(term: Term, resolve: Resolve) -> Predicate:
+def bind(term: Term, resolve: Resolve, now: dt.datetime | None = None) -> Predicate:
     """The predicate that a parsed boolean term means.
 
-    Raises InvalidInput for an unknown column, a comparison between kinds that have no order in
-    common, or a term that is no boolean.
+    `now` is the instant that `now()` and `current_date` stand for; without it they are refused.
+    Raises InvalidInput for an unknown column, a volatile function, a comparison between kinds
+    that have no order in common, or a term that is not a boolean.
     """
     from phalanx.model.expressions import freeze, refuse_volatile
 
     try:
-        refuse_volatile(term)
-        return _Binder().predicate(resolve_names(freeze(term), resolve), negated=False)
+        frozen = term if now is None else freeze(term, now)
+        refuse_volatile(frozen)
+        return _Binder().predicate(resolve_names(frozen, resolve), negated=False)
     except RecursionError:
         raise InvalidInput("the filter is nested too deeply") from None
 
