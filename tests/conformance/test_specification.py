@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from phalanx.model import hashing
+from phalanx.model.dialect import to_sql
 from phalanx.model.expressions import evaluate
+from phalanx.model.filters import bind
 from phalanx.model.jsonarrow import type_from_json
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Column, bind, to_sql
+from phalanx.model.predicates import Column
 from phalanx.model.pruning import column_of, prune
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec

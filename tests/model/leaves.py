@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.model.dialect import to_sql
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import bind, to_sql
 from phalanx.model.pruning import PartitionColumn, Verdict, column_of, prune
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec

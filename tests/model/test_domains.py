@@ -8,18 +8,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import (
-    Literal,
-    after_prefix,
-    cuts_in_utc,
-    domain_of,
-    parse_date,
-    parse_number,
-    parse_time,
-    parse_timestamp,
-    scaled,
-    unscaled,
-)
+from phalanx.model.domains import after_prefix, cuts_in_utc, domain_of, scaled, unscaled
+from phalanx.model.literals import Literal, parse_date, parse_number, parse_time, parse_timestamp
 from phalanx.model.sets import ALL_VALUES, EMPTY, NULL_ONLY, ValueSet
 
 NEW_YORK = "America/New_York"

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import NULL, Literal
-from phalanx.model.expressions import check, evaluate, evaluate_custom, fold, literal_of, type_of
+from phalanx.model.expressions import check, evaluate, evaluate_custom, fold, type_of
+from phalanx.model.literals import NULL, Literal, literal_of
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Column, resolve_names
 

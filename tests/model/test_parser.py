@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import FALSE, NULL, TRUE, Literal
+from phalanx.model.literals import FALSE, NULL, TRUE, Literal
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Call, Name, Term
 

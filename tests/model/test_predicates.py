@@ -7,6 +7,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx.errors import InvalidInput
+from phalanx.model.dialect import Dialect, to_sql
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
 from phalanx.model.predicates import (
     EVERYTHING,
@@ -14,17 +16,14 @@ from phalanx.model.predicates import (
     And,
     Column,
     Constant,
-    Dialect,
     Or,
     Predicate,
     Restrict,
-    bind,
     columns_of,
     conjoin,
     disjoin,
     invert,
     restrict,
-    to_sql,
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 
+from phalanx.model.dialect import Dialect, to_sql
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Column, Dialect, Predicate, bind, to_sql
+from phalanx.model.predicates import Column, Predicate
 from phalanx.model.pruning import PartitionColumn, column_of, prune
 from phalanx.model.spelling import quote, sql_literal, value_text
 from tests.model.tables import Table, cases

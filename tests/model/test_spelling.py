@@ -6,9 +6,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from phalanx.model.domains import Literal, domain_of
+from phalanx.model.domains import domain_of
+from phalanx.model.literals import Literal, spell_literal
 from phalanx.model.parser import parse
-from phalanx.model.spelling import quote, spell_literal, sql_literal, value_text
+from phalanx.model.spelling import quote, sql_literal, value_text
 
 DAY = 86_400
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from phalanx.errors import InvalidInput
 from phalanx.model import hashing
+from phalanx.model.dialect import term_to_sql
 from phalanx.model.domains import domain_of
-from phalanx.model.predicates import Column, term_to_sql
+from phalanx.model.predicates import Column
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet
 from phalanx.model.transforms import (
     Bucket,

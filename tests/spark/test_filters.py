@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from phalanx.model.predicates import to_sql
+from phalanx.model.dialect import to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 

@@ -12,7 +12,6 @@ A custom expression is SQL over `col0`, `col1`, …. The specification asks six 
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -20,36 +19,24 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import NULL, PER_SECOND, Literal, NullnessDomain, domain_of
-from phalanx.model.predicates import (
-    Call,
-    Column,
-    Dialect,
-    Predicate,
-    Term,
-    columns_of,
-    to_text,
-)
-from phalanx.model.schema import extract
-from phalanx.model.spelling import arrow_literal, quote, spell_literal, type_name
+from phalanx.model.dialect import Dialect, to_text
+from phalanx.model.domains import NullnessDomain, domain_of
+from phalanx.model.literals import Literal, literal_of, quote, spell_literal
+from phalanx.model.predicates import Call, Column, Predicate, Term, columns_of
+from phalanx.model.spelling import arrow_literal, type_name
 
 _names = itertools.count()
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_DAY_NANOS = 86_400 * 1_000_000_000
 
 #: Functions that read nothing volatile but differ between installations or configurations.
 _STATEFUL = {"version"}
-#: Functions of the clock. A filter may use them: `freeze` replaces them by constants.
-CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
 
 
 @cache
 def _context() -> Any:
-    # Loaded when it is needed: most queries evaluate nothing here.
+    # Loaded when it is needed: that takes about 60 ms, and most queries evaluate nothing here.
     import datafusion
 
     # One partition: with more, DataFusion may hand the rows back in another order.
@@ -57,8 +44,9 @@ def _context() -> Any:
 
 
 @cache
-def _volatile() -> frozenset[str]:
-    import datafusion
+def volatile_functions() -> frozenset[str]:
+    """The functions that can give another value for the same arguments."""
+    import datafusion  # Loaded when it is needed, as above.
 
     config = datafusion.SessionConfig().with_information_schema(True)
     rows = datafusion.SessionContext(config).sql(
@@ -175,6 +163,14 @@ def evaluate(
         raise InvalidInput(f"cannot evaluate {to_text(term)}: {_reason(error)}") from None
 
 
+def evaluate_predicate(
+    predicate: Predicate, columns: Mapping[int, pa.Array], length: int
+) -> pa.Array:
+    """Whether the predicate is true for each row; `columns` are arrays by field id."""
+    with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
+        return frame.evaluate(frame.parse(_DIALECT.predicate(predicate)))
+
+
 @lru_cache(maxsize=4096)
 def type_of(term: Term) -> pa.DataType:
     """The type of a term. Raises InvalidInput where DataFusion finds none.
@@ -188,66 +184,6 @@ def type_of(term: Term) -> pa.DataType:
 def fold(term: Term) -> Literal:
     """The literal that a term without columns comes to."""
     return literal_of(evaluate(term, {}, 1)[0])
-
-
-def freeze(term: Term, now: dt.datetime) -> Term:
-    """The term with `now()` and the other functions of the clock replaced by constants.
-
-    All of them stand for the instant `now`, an aware datetime, as UTC shows it. Raises InvalidInput
-    where one is called with arguments.
-    """
-    if not isinstance(term, Call):
-        return term
-    if term.function not in CLOCK:
-        return Call(term.function, tuple(freeze(arg, now) for arg in term.args))
-    if term.args:
-        raise InvalidInput(f"cannot evaluate {to_text(term)}: {term.function} takes no arguments")
-    nanos = (now - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
-    days, clock = divmod(nanos, _DAY_NANOS)
-    match term.function:
-        case "current_date" | "today":
-            return Literal("date", days)
-        case "current_time":
-            return Literal("time", clock)
-    return Literal("timestamp", nanos)
-
-
-def refuse_volatile(term: Term) -> None:
-    """Raise InvalidInput where a filter would give another answer for the same row."""
-    if isinstance(term, Call):
-        if term.function in _volatile():
-            raise InvalidInput(f"{term.function}() is volatile and cannot be used in a filter")
-        for arg in term.args:
-            refuse_volatile(arg)
-
-
-def literal_of(scalar: pa.Scalar) -> Literal:
-    """An Arrow scalar as a literal."""
-    if not scalar.is_valid:
-        return NULL
-    type, t = scalar.type, pa.types
-    if t.is_boolean(type):
-        return Literal("boolean", scalar.as_py())
-    if t.is_integer(type) or t.is_floating(type) or t.is_decimal(type):
-        value = scalar.as_py()
-        if isinstance(value, float) and value - value != 0:
-            return Literal("string", str(value))
-        return Literal("number", value)
-    if t.is_date32(type):
-        return Literal("date", scalar.value)
-    if t.is_date64(type):
-        return Literal("date", scalar.value // 86_400_000)
-    if t.is_timestamp(type):
-        nanos = scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit])
-        return Literal("timestamp", nanos, zoned=type.tz is not None)
-    if t.is_time(type):
-        return Literal("time", scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit]))
-    value = scalar.as_py()
-    if isinstance(value, str):
-        return Literal("string", value)
-    if isinstance(value, bytes):
-        return Literal("binary", value)
-    raise InvalidInput(f"a constant of type {type} cannot be used in a filter")
 
 
 # Custom partition expressions ----------------------------------------------------------------
@@ -319,7 +255,7 @@ def _refuse_forbidden(sql: str, expression: Any) -> None:
             )
     if variant == "ScalarFunction":
         function = expression.canonical_name().partition("(")[0]
-        if function in _volatile():
+        if function in volatile_functions():
             raise InvalidInput(
                 f"the expression {sql!r} cannot be used: {function}() is volatile, and a row must "
                 f"always come to the same partition"
@@ -435,12 +371,3 @@ def _reason(error: Exception) -> str:
         return "a filter looks at one row, so it has no aggregate and no window"
     text = text.split(" Did you mean ")[0].split(" Valid fields are ")[0]
     return text[:300]
-
-
-def matches(predicate: Predicate, table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each row of a table, whether a predicate is true."""
-    used = {column.field_id: column for column in columns_of(predicate)}
-    arrays = {f"c{id}": extract(table, column.path) for id, column in used.items()}
-    with _Frame(arrays, table.num_rows) as frame:
-        found = frame.evaluate(frame.parse(_DIALECT.predicate(predicate)))
-    return np.asarray(found.fill_null(False)).astype(bool)

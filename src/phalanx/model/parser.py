@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import (
+from phalanx.model.dialect import RESERVED
+from phalanx.model.literals import (
     FALSE,
     NULL,
     TRUE,
@@ -21,7 +22,7 @@ from phalanx.model.domains import (
     parse_time,
     parse_timestamp,
 )
-from phalanx.model.predicates import RESERVED, Call, Name, Term
+from phalanx.model.predicates import Call, Name, Term
 
 _TOKEN = re.compile(
     r"""\s*(?:

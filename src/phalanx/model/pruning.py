@@ -28,17 +28,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model import civil
 from phalanx.model.domains import (
     BooleanDomain,
-    Literal,
     NullnessDomain,
     TextDomain,
     cuts_in_utc,
     domain_of,
 )
+from phalanx.model.expressions import evaluate, type_of
+from phalanx.model.literals import Literal
 from phalanx.model.predicates import (
     And,
     Call,
@@ -579,8 +581,6 @@ def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:
 
     Not for a field that is a float itself: its partition 0.0 also holds rows with -0.0.
     """
-    from phalanx.model.expressions import type_of
-
     for i, bound in enumerate(fields):
         if bound.term == term and not pa.types.is_floating(bound.values.values.type):
             type = term.type if isinstance(term, Column) else type_of(term)
@@ -592,8 +592,6 @@ def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:
 
 def _computed(term: Term, node: Restrict, fields: Mapping[int, _BoundField]) -> Mask | None:
     """Whether the term lies in the set, evaluated once for each combination of field values."""
-    from phalanx.model.expressions import evaluate
-
     size = math.prod(len(bound.values.values) + 1 for bound in fields.values())
     if size >= 2**62:
         return None
@@ -638,8 +636,6 @@ def _distinct(
 
 def column_of(array: pa.Array) -> PartitionColumn:
     """An Arrow array as sorted values and codes."""
-    import pyarrow.compute as pc
-
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:

@@ -13,10 +13,12 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
 from phalanx.model.domains import domain_of
+from phalanx.model.expressions import evaluate_custom
 from phalanx.model.predicates import Column
 from phalanx.model.spelling import read_value, value_text
 
@@ -204,8 +206,6 @@ def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     for part in path[1:]:
-        import pyarrow.compute as pc
-
         array = pc.struct_field(array, part)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
@@ -228,8 +228,6 @@ def check_name(name: str, seen: set[str]) -> None:
 def check_zones(type: pa.DataType, name: str) -> None:
     """Refuse a time zone that nobody knows: such a column could be filled and never be read."""
     if pa.types.is_timestamp(type) and type.tz not in (None, "UTC"):
-        from phalanx.model.expressions import evaluate_custom
-
         try:
             evaluate_custom("date_part('hour', col0)", [pa.array([0], type)])
         except InvalidInput:

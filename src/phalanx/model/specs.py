@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow, transforms
-from phalanx.model.domains import Literal
+from phalanx.model.dialect import term_to_sql
+from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Call, Column, Name, Term, term_to_sql
+from phalanx.model.predicates import Call, Column, Name, Term
 from phalanx.model.schema import TableSchema, extract
 from phalanx.model.transforms import (
     Bucket,

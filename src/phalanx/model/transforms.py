@@ -41,16 +41,19 @@ import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model import civil, hashing
+from phalanx.model.dialect import term_to_sql
 from phalanx.model.domains import (
     Domain,
     FloatDomain,
-    Literal,
     NullnessDomain,
     TextDomain,
     cuts_in_utc,
     domain_of,
 )
-from phalanx.model.predicates import Call, Column, Name, Term, term_to_sql
+from phalanx.model.expressions import check, evaluate_custom, same_custom, type_of_custom
+from phalanx.model.literals import Literal
+from phalanx.model.parser import parse
+from phalanx.model.predicates import Call, Column, Name, Term, resolve_names
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, ValueSet
 
 #: How many source values a filter may name before a transform stops trying them one by one.
@@ -465,18 +468,12 @@ class Expression(Transform):
     kind: ClassVar[str] = "expression"
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        from phalanx.model.expressions import check
-
         return check(self.sql, tuple(types))
 
     def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        from phalanx.model.expressions import type_of_custom
-
         return type_of_custom(self.sql, tuple(types))
 
     def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
-        from phalanx.model.expressions import evaluate_custom
-
         found = evaluate_custom(self.sql, arrays)
         return _one_zero(found) if pa.types.is_floating(found.type) else found
 
@@ -532,8 +529,6 @@ class Expression(Transform):
 
     @cached_property
     def _parsed(self) -> Term | None:
-        from phalanx.model.parser import parse
-
         try:
             return parse(self.sql)
         except InvalidInput:
@@ -541,8 +536,6 @@ class Expression(Transform):
 
     def _understood(self, types: Sequence[pa.DataType]) -> Term | None:
         """The expression as our own parser reads it, where DataFusion reads it so too."""
-        from phalanx.model.expressions import same_custom
-
         if self._parsed is None:
             return None
         same = same_custom(self.sql, term_to_sql(self._parsed), tuple(types))
@@ -553,8 +546,6 @@ class Expression(Transform):
         return (_keeps_order_of_text if is_text else _keeps_order)(self._understood([type]))
 
     def term(self, columns: Sequence[Column]) -> Term | None:
-        from phalanx.model.predicates import resolve_names
-
         by_path: dict[tuple[str, ...], Column]
         by_path = {(f"col{i}",): column for i, column in enumerate(columns)}
         term = self._understood([column.type for column in columns])

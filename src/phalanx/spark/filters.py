@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import FALSE, NULL, TRUE, Literal
-from phalanx.model.predicates import Call, Name, Predicate, Term, bind, conjoin
+from phalanx.model.filters import bind
+from phalanx.model.literals import FALSE, NULL, TRUE, Literal
+from phalanx.model.predicates import Call, Name, Predicate, Term, conjoin
 from phalanx.model.schema import TableSchema
 
 Expression = Mapping[str, Any]

@@ -17,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
+from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, conjoin
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES, Leaf
 from phalanx.storage.leaf_index import LeafRow, Leaves

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import expressions
+from phalanx.model import expressions, filters
 from phalanx.model.parser import parse
 from phalanx.model.predicates import (
     EVERYTHING,
@@ -108,8 +108,8 @@ def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, T
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
         if not isinstance(text, str):
             raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
-        term = resolve_names(expressions.freeze(parse(text), now), schema.column)
-        expressions.refuse_volatile(term)
+        term = resolve_names(filters.freeze(parse(text), now), schema.column)
+        filters.refuse_volatile(term)
         given, wanted = expressions.type_of(term), schema.tagged.field(name).type
         if not ingest.fits(given, wanted):
             raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
