@@ -370,6 +370,7 @@ def test_two_is_not_two_point_zero():
         (pa.timestamp("us"), True),
         (pa.timestamp("us", "UTC"), True),
         (pa.timestamp("us", "+00:00"), True),
+        (pa.timestamp("us", "Etc/GMT"), True),
         (pa.timestamp("us", NEW_YORK), False),
         (pa.timestamp("us", "+01:00"), False),
     ],

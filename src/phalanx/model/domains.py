@@ -35,7 +35,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.civil import PER_SECOND
+from phalanx.model.calendar import PER_SECOND, is_utc
 from phalanx.model.literals import (
     Literal,
     parse_number,
@@ -48,7 +48,6 @@ from phalanx.model.sets import EMPTY, NULL_ONLY, Interval, ValueSet
 Key = Any
 
 _DAY_SECONDS = 86_400
-_UTC = ("UTC", "Etc/UTC", "Z", "+00:00")
 
 
 class Domain:
@@ -440,7 +439,7 @@ def domain_of(type: pa.DataType) -> Domain:
 
 def cuts_in_utc(type: pa.DataType) -> bool:
     """Whether the clock of a date or timestamp column is UTC's, or has no zone."""
-    return not pa.types.is_timestamp(type) or type.tz is None or type.tz in _UTC
+    return not pa.types.is_timestamp(type) or type.tz is None or is_utc(type.tz)
 
 
 def after_prefix(prefix: str) -> str | None:
@@ -522,6 +521,8 @@ def _local_to_utc(nanos: int, zone: str) -> int:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> dt.tzinfo:
+    if is_utc(name):
+        return dt.UTC
     if name[:1] in "+-":
         moment = dt.datetime.fromisoformat(f"2000-01-01T00:00:00{name}")
         assert moment.tzinfo is not None

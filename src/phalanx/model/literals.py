@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil
-from phalanx.model.civil import PER_SECOND
+from phalanx.model.calendar import PER_SECOND, civil_of, days_of
 
 #: How many digits a number may have, written out.
 MAX_DIGITS = 1_000
@@ -150,8 +149,8 @@ def parse_time(text: str) -> Literal:
 
 def _days(found: re.Match[str], wrong: InvalidInput) -> int:
     year, month, day = (int(part) for part in found.groups())
-    days = int(civil.days_of(year, month, day))
-    if (len(found[1]) > 4 and found[1].isdigit()) or civil.civil_of(days) != (year, month, day):
+    days = int(days_of(year, month, day))
+    if (len(found[1]) > 4 and found[1].isdigit()) or civil_of(days) != (year, month, day):
         raise wrong
     return days
 
@@ -215,7 +214,7 @@ def _number(value: Decimal | float | int) -> str:
 
 
 def date_text(days: int) -> str:
-    year, month, day = civil.civil_of(days)
+    year, month, day = civil_of(days)
     sign = "" if 0 <= year <= 9999 else "+" if year > 0 else "-"
     return f"{sign}{abs(year):04}-{month:02}-{day:02}"
 

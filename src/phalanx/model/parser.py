@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import UNITS
 from phalanx.model.dialect import RESERVED
 from phalanx.model.literals import (
     FALSE,
@@ -36,8 +37,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-#: Functions people write for `date_part`, as Spark and others spell them.
-_DATE_PARTS = ("year", "month", "day", "hour")
 #: Functions that SQL also writes without parentheses.
 _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
 
@@ -302,7 +301,7 @@ class _Parser:
             while self.take(","):
                 args.append(self.disjunction())
             self.expect(")")
-        if function in _DATE_PARTS and len(args) == 1:
+        if function in UNITS and len(args) == 1:  # year(ts), as Spark and others write it
             return Call("date_part", (Literal("string", function), args[0]))
         unit = args[0] if args and function in ("date_part", "date_trunc") else None
         if isinstance(unit, Literal) and unit.kind == "string":

@@ -19,19 +19,20 @@ Three things are known about a leaf, and each is used:
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil
+from phalanx.model.calendar import FIRST_YEAR, LAST_YEAR, Unit, days_of, ticks_per_day
 from phalanx.model.domains import (
     BooleanDomain,
     NullnessDomain,
@@ -58,7 +59,7 @@ from phalanx.model.predicates import (
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, FULL, Interval, ValueSet
 from phalanx.model.specs import PartitionField, PartitionSpec
-from phalanx.model.transforms import Day, Extract, Hour, Month, Year
+from phalanx.model.transforms import Extract
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Codes = np.ndarray[Any, np.dtype[np.int32]]
@@ -349,26 +350,24 @@ def _bind(
 class _Span:
     """The stretch of time that year, month, day and hour of one column name together.
 
-    Leaves have the number of their year, month, day or hour, counted from a fixed one; a range
-    of time becomes the numbers of its ends.
+    Every leaf has the number of its finest unit; a range of time becomes the numbers of its ends.
     """
 
     column: Column
+    unit: Unit
     parts: tuple[_BoundField, ...]
 
     @cached_property
     def numbers(self) -> np.ndarray[Any, Any]:
-        """Which year, month, day or hour the leaf is; 0 where NULL."""
+        """The number of each leaf's unit; any number where NULL."""
         year, *finer = (part.values for part in self.parts)
         if not finer:
-            return year.numbers()
+            return cast("np.ndarray[Any, Any]", self.unit.number(year.numbers()))
         # Most leaves share their month: its first day is looked up, not computed.
         years = np.asarray(year.values).astype(np.int64)
         months = np.asarray(finer[0].values).astype(np.int64)
-        if len(finer) == 1:
-            starts = years[:, None] * 12 + (months[None, :] - 1)
-        else:
-            starts = civil.days_of(years[:, None], months[None, :], 1)
+        known = Unit.MONTH if self.unit is Unit.MONTH else Unit.DAY
+        starts = known.number(years[:, None], months[None, :])
         # The last row and column are for NULL, whose code is -1.
         table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
         table[:-1, :-1] = starts
@@ -386,23 +385,12 @@ class _Span:
             found = found | part.values.is_null
         return found
 
-    def _number(self, key: int) -> int:
-        """The year, month, day or hour that an instant falls into."""
-        ticks = civil.ticks_per_day(self.column.type)
-        match len(self.parts):
-            case 1:
-                return civil.year_of(key // ticks)
-            case 2:
-                return civil.month_index(key // ticks)
-            case 3:
-                return key // ticks
-        return key // (ticks // 24)
-
     def possible(self, values: ValueSet) -> Mask:
+        unit, ticks = self.unit, ticks_per_day(self.column.type)
         touched = ValueSet.of(
             (
-                None if low is None else self._number(low),
-                None if high is None else self._number(high - 1) + 1,
+                None if low is None else unit.number_at(low, ticks),
+                None if high is None else unit.number_at(high - 1, ticks) + 1,
             )
             for low, high in values.intervals
         )
@@ -441,19 +429,15 @@ def _inside(numbers: np.ndarray[Any, Any], values: ValueSet) -> Mask:
 
 def _spans(fields: Sequence[_BoundField]) -> list[_Span]:
     """One span for each column whose year is known, of as many parts as follow without a gap."""
-    by_column: dict[Column, dict[type[Any], _BoundField]] = {}
+    by_column: dict[Column, dict[Unit, _BoundField]] = {}
     for bound in fields:
         if isinstance(bound.field.transform, Extract):
-            by_column.setdefault(bound.sources[0], {})[type(bound.field.transform)] = bound
+            by_column.setdefault(bound.sources[0], {})[bound.field.transform.unit] = bound
     spans = []
     for column, parts in by_column.items():
-        chain: list[_BoundField] = []
-        for part in (Year, Month, Day, Hour):
-            if part not in parts:
-                break
-            chain.append(parts[part])
-        if chain:
-            spans.append(_Span(column, tuple(chain)))
+        units = list(itertools.takewhile(parts.__contains__, Unit))
+        if units:
+            spans.append(_Span(column, units[-1], tuple(parts[unit] for unit in units)))
     return spans
 
 
@@ -493,8 +477,8 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
         case Call(function="date_part", args=(Literal(value="year"), Column() as column)) if (
             _is_time(column.type)
         ):
-            found = _from_days(node.values, column, lambda year: int(civil.days_of(year, 1, 1)))
-            known = _years(column, civil.FIRST_YEAR, civil.LAST_YEAR)
+            found = _from_days(node.values, column, lambda year: int(days_of(year, 1, 1)))
+            known = _years(column, FIRST_YEAR, LAST_YEAR)
             beyond = known.complement(null=False) if node.values.null else ValueSet()
             return column, (found & known.with_null(True)) | beyond
         case Call(function="cast:DATE", args=(Column() as column,)) if _is_time(
@@ -504,7 +488,7 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
         case Call(function="date_trunc", args=(Literal(value=unit), Column() as column)) if (
             unit in _FIRST_DAYS and _is_time(column.type) and pa.types.is_timestamp(node.type)
         ):
-            ticks, first = civil.ticks_per_day(node.type), _FIRST_DAYS[unit]
+            ticks, first = ticks_per_day(node.type), _FIRST_DAYS[unit]
             return column, _from_days(node.values, column, lambda key: first(-(-key // ticks)))
     return None, FULL
 
@@ -512,12 +496,12 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
 def _years(column: Column, first: int, last: int) -> ValueSet:
     """The times from one year to another."""
     span = ValueSet(((first, last + 1),))
-    return _from_days(span, column, lambda year: int(civil.days_of(year, 1, 1)))
+    return _from_days(span, column, lambda year: int(days_of(year, 1, 1)))
 
 
 def _from_days(values: ValueSet, column: Column, day_of: Callable[[int], int]) -> ValueSet:
     """The times of a column from the day of each lower bound to before that of the upper."""
-    ticks = civil.ticks_per_day(column.type)
+    ticks = ticks_per_day(column.type)
     intervals: list[Interval] = [
         (
             None if low is None else day_of(low) * ticks,
@@ -530,10 +514,10 @@ def _from_days(values: ValueSet, column: Column, day_of: Callable[[int], int]) -
 
 def _first_of_months(months: int) -> Callable[[int], int]:
     def first(day: int) -> int:
-        index = -(-civil.month_index(day) // months) * months
-        if civil.days_of(0, index + 1, 1) < day:
-            index += months
-        return int(civil.days_of(0, index + 1, 1))
+        number = -(-Unit.MONTH.number_at(day, 1) // months) * months
+        if days_of(1970, number + 1, 1) < day:
+            number += months
+        return int(days_of(1970, number + 1, 1))
 
     return first
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,39 +17,25 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow, transforms
+from phalanx.model.calendar import PLURALS, UNITS
 from phalanx.model.dialect import term_to_sql
 from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Call, Column, Name, Term
 from phalanx.model.schema import TableSchema, extract
 from phalanx.model.transforms import (
+    EXTRACTS,
     Bucket,
-    Day,
     Expression,
-    Hour,
     Identity,
-    Month,
     MultiBucket,
     Transform,
     Truncate,
-    Year,
 )
 
 #: The prefix of the manifest's columns that hold partition values.
 COLUMN_PREFIX = "partition_field_"
 
-_EXPANSIONS: dict[str, tuple[type[Transform], ...]] = {
-    "years": (Year,),
-    "months": (Year, Month),
-    "days": (Year, Month, Day),
-    "hours": (Year, Month, Day, Hour),
-}
-_PARTS: dict[str, Callable[[], Transform]] = {
-    "year": Year,
-    "month": Month,
-    "day": Day,
-    "hour": Hour,
-}
 _FIELD_ID = re.compile(r"[\w\-]+")
 
 
@@ -276,12 +262,12 @@ def _parse_entry(
         case Call(function="identity", args=(Name(path=path),)):
             return [(None, [schema.column(path)], Identity())]
         case Call(function="date_part", args=(Literal(value=part), Name(path=path))) if (
-            part in _PARTS
+            part in UNITS
         ):
-            return [(None, [schema.column(path)], _PARTS[part]())]
-        case Call(function=several, args=(Name(path=path),)) if several in _EXPANSIONS:
+            return [(None, [schema.column(path)], EXTRACTS[UNITS[part]]())]
+        case Call(function=several, args=(Name(path=path),)) if several in PLURALS:
             column = schema.column(path)
-            return [(None, [column], part()) for part in _EXPANSIONS[several]]
+            return [(None, [column], EXTRACTS[unit]()) for unit in PLURALS[several].hierarchy]
         case Call(function="bucket", args=(number, Name(path=path))):
             return [(None, [schema.column(path)], Bucket(_whole(number)))]
         case Call(function="truncate", args=(number, Name(path=path))):
@@ -294,8 +280,8 @@ def _parse_entry(
 
 
 _FORMS = (
-    "write a column, year(c), month(c), day(c), hour(c), years(c), months(c), days(c), hours(c), "
-    "bucket(N, c), multi_bucket(N, a, b), truncate(W, c), identity(c) or phalanx.expr(…)"
+    f"write a column, {', '.join(f'{name}(c)' for name in (*UNITS, *PLURALS))}, bucket(N, c), "
+    " multi_bucket(N, a, b), truncate(W, c), identity(c) or phalanx.expr(…)"
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.civil import PER_SECOND
+from phalanx.model.calendar import PER_SECOND
 from phalanx.model.domains import FloatDomain, domain_of, scaled
 from phalanx.model.literals import Literal, clock_text, date_text, timestamp_text
 from phalanx.model.literals import quote as quote

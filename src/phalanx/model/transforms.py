@@ -30,17 +30,18 @@ from __future__ import annotations
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil, hashing
+from phalanx.model import hashing
+from phalanx.model.calendar import FIRST_YEAR, LAST_YEAR, UNITS, Unit, civil_of, ticks_per_day
 from phalanx.model.dialect import term_to_sql
 from phalanx.model.domains import (
     Domain,
@@ -153,8 +154,19 @@ class Identity(_OneColumn):
         return "identity(…)"
 
 
+#: The transform that takes each unit of time from a column.
+EXTRACTS: dict[Unit, type[Extract]] = {}
+
+
 class Extract(_OneColumn):
     """One part of the instant in UTC: a year, a month 1 to 12, a day 1 to 31, an hour 0 to 23."""
+
+    unit: ClassVar[Unit]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.unit.singular
+        cls.suffix = f"_{cls.kind}"
+        EXTRACTS[cls.unit] = cls
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
         (type,) = types
@@ -167,27 +179,45 @@ class Extract(_OneColumn):
         type = array.type
         if pa.types.is_timestamp(type) and type.tz is not None:
             array = array.view(pa.timestamp(type.unit))
-        keys = array.view(pa.int32() if pa.types.is_date32(type) else pa.int64())
-        ends = pc.min_max(keys)
-        first, last = (end.as_py() for end in ends.values())
+        instants = array.view(pa.int32() if pa.types.is_date32(type) else pa.int64())
+        first, last = (end.as_py() for end in pc.min_max(instants).values())
         if first is None:
             return pa.nulls(len(array), pa.int32())
-        ticks = civil.ticks_per_day(type)
-        first, last = civil.year_of(first // ticks), civil.year_of(last // ticks)
-        if first >= -9999 and last <= 9999:
+        ticks = ticks_per_day(type)
+        first_year, last_year = (int(civil_of(end // ticks)[0]) for end in (first, last))
+        if first_year >= -9999 and last_year <= 9999:
             return getattr(pc, self.kind)(array).cast(pa.int32())
         # Arrow counts years in 16 bits.
-        if first < civil.FIRST_YEAR or last > civil.LAST_YEAR:
+        if first_year < FIRST_YEAR or last_year > LAST_YEAR:
             raise InvalidInput(
-                f"{self.kind} takes dates of the years {civil.FIRST_YEAR} to {civil.LAST_YEAR}, "
-                f"and there is one of the year {last if first >= civil.FIRST_YEAR else first}"
+                f"{self.kind} takes dates of the years {FIRST_YEAR} to {LAST_YEAR}, and there is "
+                f"one of the year {last_year if first_year >= FIRST_YEAR else first_year}"
             )
-        parts = self._part(np.asarray(keys.fill_null(0)).astype(np.int64), ticks)
-        return pa.array(parts.astype(np.int32), mask=np.asarray(array.is_null()))
+        numbers = self.unit.number_at(np.asarray(instants.fill_null(0)).astype(np.int64), ticks)
+        parts = self.unit.part(numbers).astype(np.int32)
+        return pa.array(parts, mask=np.asarray(array.is_null()))
 
-    @abstractmethod
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        """The part of keys of which `ticks` make a day."""
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        unit, ticks = self.unit, ticks_per_day(type)
+        numbers = [
+            (
+                None if low is None else unit.number_at(low, ticks),
+                None if high is None else unit.number_at(high - 1, ticks) + 1,
+            )
+            for low, high in values.intervals
+        ]
+        if unit.cycle is None:
+            return ValueSet.of(
+                (None if low is None else unit.part(low), None if high is None else unit.part(high))
+                for low, high in numbers
+            )
+        # A part that comes round again: only short ranges name the ones that they touch.
+        parts: set[int] = set()
+        for low, high in numbers:
+            if low is None or high is None or high - low >= unit.cycle:
+                return ALL_VALUES
+            parts.update(unit.part(number) for number in range(low, high))
+        return domain_of(pa.int32()).points(sorted(parts))
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         (column,) = columns
@@ -198,86 +228,40 @@ class Extract(_OneColumn):
 
 @dataclass(frozen=True)
 class Year(Extract):
-    kind: ClassVar[str] = "year"
-    suffix: ClassVar[str] = "_year"
-
-    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
-        ticks = civil.ticks_per_day(type)
-        found = []
-        for low, high in values.intervals:
-            first = None if low is None else civil.year_of(low // ticks)
-            last = None if high is None else civil.year_of((high - 1) // ticks) + 1
-            found.append((first, last))
-        return ValueSet.of(found)
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[0])
-
-
-class _Cyclic(Extract):
-    """A part that comes round again: only short ranges name the values they touch."""
-
-    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
-        touched: set[int] = set()
-        for low, high in values.intervals:
-            if low is None or high is None:
-                return ALL_VALUES
-            parts = self._touched(low, high - 1, type)
-            if parts is None:
-                return ALL_VALUES
-            touched |= parts
-        return domain_of(pa.int32()).points(sorted(touched))
-
-    @abstractmethod
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        """The parts that the instants from `first` to `last` have; None for all."""
+    unit: ClassVar[Unit] = Unit.YEAR
 
 
 @dataclass(frozen=True)
-class Month(_Cyclic):
-    kind: ClassVar[str] = "month"
-    suffix: ClassVar[str] = "_month"
-
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type)
-        start, end = civil.month_index(first // ticks), civil.month_index(last // ticks)
-        return None if end - start >= 11 else {m % 12 + 1 for m in range(start, end + 1)}
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[1])
+class Month(Extract):
+    unit: ClassVar[Unit] = Unit.MONTH
 
 
 @dataclass(frozen=True)
-class Day(_Cyclic):
-    kind: ClassVar[str] = "day"
-    suffix: ClassVar[str] = "_day"
-
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type)
-        start, end = first // ticks, last // ticks
-        return None if end - start >= 62 else {civil.day_of(d) for d in range(start, end + 1)}
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[2])
+class Day(Extract):
+    unit: ClassVar[Unit] = Unit.DAY
 
 
 @dataclass(frozen=True)
-class Hour(_Cyclic):
-    kind: ClassVar[str] = "hour"
-    suffix: ClassVar[str] = "_hour"
+class Hour(Extract):
+    unit: ClassVar[Unit] = Unit.HOUR
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
         if not pa.types.is_timestamp(types[0]):
             raise InvalidInput(f"hour needs a timestamp column, not {types[0]}")
         return pa.int32()
 
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type) // 24
-        start, end = first // ticks, last // ticks
-        return None if end - start >= 23 else {h % 24 for h in range(start, end + 1)}
 
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return keys % ticks // (ticks // 24)
+def common_unit(transforms: Iterable[Transform]) -> Unit | None:
+    """The unit that transforms of one column name together: year, month and day name a day.
+
+    Only those at the beginning count; None where the first is not a year.
+    """
+    common = None
+    for transform, unit in zip(transforms, Unit, strict=False):
+        if not isinstance(transform, EXTRACTS[unit]):
+            break
+        common = unit
+    return common
 
 
 @dataclass(frozen=True)
@@ -570,10 +554,11 @@ def from_json(value: dict[str, Any]) -> Transform:
                 return Truncate(value["width"])
     except KeyError as missing:
         raise InvalidInput(f"the transform {kind!r} needs {missing.args[0]}") from None
-    simple = {cls.kind: cls for cls in (Identity, Year, Month, Day, Hour)}
-    if kind not in simple:
-        raise InvalidInput(f"unknown partition transform {kind!r}")
-    return simple[kind]()
+    if kind == Identity.kind:
+        return Identity()
+    if kind in UNITS:
+        return EXTRACTS[UNITS[kind]]()
+    raise InvalidInput(f"unknown partition transform {kind!r}")
 
 
 # Helpers -------------------------------------------------------------------------------------
@@ -656,7 +641,7 @@ def _slack(type: pa.DataType) -> int:
 
     A zoned column's own clock can go back, so a function of it is monotonic only up to that.
     """
-    return 0 if cuts_in_utc(type) else 2 * civil.ticks_per_day(type)
+    return 0 if cuts_in_utc(type) else 2 * ticks_per_day(type)
 
 
 def _moved(key: Any, by: int, domain: Domain) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import UNITS, is_utc
 from phalanx.model.filters import bind
 from phalanx.model.literals import FALSE, NULL, TRUE, Literal
 from phalanx.model.predicates import Call, Name, Predicate, Term, conjoin
@@ -26,19 +27,14 @@ Expression = Mapping[str, Any]
 
 _SAME = {"=", "<>", "<", "<=", ">", ">=", "<=>"}
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-PARTS = {"YEAR": "year", "MONTH": "month", "DAY": "day", "HOUR": "hour"}
-_UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT", "UCT", "Zulu"}
+#: What EXTRACT can take from a time, by the name that Spark has for it.
+PARTS = {name.upper(): name for name in UNITS}
 _NUMBERS = ("byte", "short", "integer", "long")
 _DAY = 86_400 * 1_000_000_000
 
 
 class Untranslatable(Exception):
     """The filter means something that the model cannot say."""
-
-
-def is_utc(zone: str) -> bool:
-    """Whether a session's time zone is the one that partitions are cut in."""
-    return zone in _UTC
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:

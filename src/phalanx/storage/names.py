@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.civil import PER_SECOND
+from phalanx.model.calendar import PER_SECOND
 from phalanx.model.domains import domain_of
 
 SEPARATOR = "$"

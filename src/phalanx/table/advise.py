@@ -20,16 +20,16 @@ from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.partition_advice import (
     MOST_BUCKETS,
-    UNITS,
-    Cut,
-    CutField,
+    Candidate,
+    CandidateField,
+    by_time,
     coarser,
     entries_of,
     finer,
 )
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import build_spec
-from phalanx.model.transforms import Bucket, Extract
+from phalanx.model.transforms import Bucket
 from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
@@ -154,7 +154,7 @@ class _Adviser:
         self._plan = Plan(snapshot, EVERYTHING)
         parts = [part for part in snapshot.location.uri.split("/") if part]
         self._name = ".".join(parts[-2:])
-        self._start = Cut((), np.zeros(0), np.zeros(0))
+        self._start = Candidate((), np.zeros(0), np.zeros(0))
 
     def advice(self) -> Advice:
         leaves, head = self._leaves, self._head
@@ -310,7 +310,7 @@ class _Adviser:
             return None
         return self._described(cut)
 
-    def _cut(self, current: Array) -> Cut:
+    def _cut(self, current: Array) -> Candidate:
         leaves, head = self._leaves, self._head
         fields = []
         for spec_field in head.spec.fields:
@@ -320,7 +320,7 @@ class _Adviser:
                 for source in spec_field.sources(head.schema)
             ]
             fields.append(
-                CutField(
+                CandidateField(
                     spec_field.transform,
                     tuple(name or "" for name in names),
                     column,
@@ -328,9 +328,9 @@ class _Adviser:
                     name=spec_field.field_id,
                 )
             )
-        return Cut(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
+        return Candidate(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
 
-    def _score(self, cut: Cut) -> float:
+    def _score(self, cut: Candidate) -> float:
         """How many doublings leaves are away from their size: the mean, by number and by bytes."""
         sizes, counts, _ = cut.predicted()
         away = np.abs(np.log2(np.maximum(sizes, 1) / self._target)) - _AS_GOOD
@@ -350,13 +350,13 @@ class _Adviser:
         added = [f for f in cut.fields if isinstance(f.transform, Bucket) and f.column is None]
         return mean + _LOST * len(lost) + _ADDED * len(added)
 
-    def _moves(self, cut: Cut) -> Iterator[Cut]:
+    def _moves(self, cut: Candidate) -> Iterator[Candidate]:
         """Specs that differ in one field, gentle changes first; inner fields before outer ones."""
         for number in reversed(range(len(cut.fields))):
             for less in coarser(cut.fields[number]):
                 yield cut.with_fields(number, (less,))
         for number in reversed(range(len(cut.fields))):
-            if self._can_go(cut, number):
+            if cut.can_lose(number):
                 yield cut.with_fields(number, ())
         for number, one in enumerate(cut.fields):
             for more in finer(one):
@@ -366,22 +366,10 @@ class _Adviser:
         column = self._bucket_column(cut.fields)
         if column is not None and not any(isinstance(f.transform, Bucket) for f in cut.fields):
             for power in range(1, int(math.log2(MOST_BUCKETS)) + 1):
-                added = CutField(Bucket(2**power), (column,), None, factor=2**power)
+                added = CandidateField(Bucket(2**power), (column,), None, factor=2**power)
                 yield cut.with_fields(len(cut.fields), (added,))
 
-    @staticmethod
-    def _can_go(cut: Cut, number: int) -> bool:
-        """A year stays as long as there is a month of it: a month alone prunes badly."""
-        one = cut.fields[number]
-        if not isinstance(one.transform, Extract):
-            return True
-        inner = UNITS[UNITS.index(type(one.transform)) + 1 :]
-        return not any(
-            other.columns == one.columns and isinstance(other.transform, inner)
-            for other in cut.fields
-        )
-
-    def _by_time(self, cut: Cut) -> Iterator[Cut]:
+    def _by_time(self, cut: Candidate) -> Iterator[Candidate]:
         """An unpartitioned table by its first column of times, as far as they reach."""
         leaves, schema = self._leaves, self._head.schema
         stats = read_statistics(
@@ -402,16 +390,11 @@ class _Adviser:
                 array.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
             )
             days = (last - first) / 86_400e6
-            for depth, unit in ((1, 365.25), (2, 30.44), (3, 1.0)):
-                made = [
-                    CutField(part(), column.path, None, factor=1) for part in UNITS[: depth - 1]
-                ]
-                count = max(1, math.ceil(days / unit))
-                made.append(CutField(UNITS[depth - 1](), column.path, None, factor=count))
-                yield cut.with_fields(0, tuple(made))
+            for fields in by_time(column.path[0], days):
+                yield cut.with_fields(0, fields)
             return
 
-    def _bucket_column(self, fields: Sequence[CutField]) -> str | None:
+    def _bucket_column(self, fields: Sequence[CandidateField]) -> str | None:
         """A column that rows could be spread by: likely one with many values."""
         used = {f.columns[0] for f in fields} | {
             f.spell(self._head.schema) for f in self._head.spec.fields
@@ -426,7 +409,7 @@ class _Adviser:
                 found.append((not likely, len(found), name))
         return min(found)[2] if found else None
 
-    def _described(self, cut: Cut) -> BetterSpec | None:
+    def _described(self, cut: Candidate) -> BetterSpec | None:
         sizes, counts, exact = cut.predicted()
         entries = entries_of(cut.fields)
         try:
