@@ -2,8 +2,18 @@
 
 It is the part of SQL that Lance can filter by: comparisons, `<=>`, BETWEEN, [NOT] IN,
 IS [NOT] NULL / TRUE / FALSE / DISTINCT FROM, [NOT] LIKE, AND / OR / NOT, arithmetic, `||`, CAST,
-EXTRACT and any DataFusion function. Numbers keep every digit and dates keep their zone until a
-column's type says what they mean. Names may be quoted with " or `.
+EXTRACT and any DataFusion function. Names may be quoted with " or `.
+
+The parser is ours, and not DataFusion's, for these reasons:
+
+* Literals stay as they were written until a column's type says what they mean. DataFusion makes a
+  long decimal a double, and drops the offset of a timestamp.
+* Names are looked up in the table's schema, in any case where that is unambiguous. DataFusion turns
+  names without quotes into lower case.
+* What needs more than one row, such as a subquery, is not in the grammar, so that nobody has to
+  look for it afterwards.
+* An error says at which position of the text it is.
+* A filter of operators and constants never loads DataFusion, which takes a fresh process 60 ms.
 """
 
 from __future__ import annotations
