@@ -116,7 +116,10 @@ def test_refused(sql, type, reason):
 def test_wrong_result_types(sql, given):
     with pytest.raises(InvalidInput) as error:
         check(sql, (INT,))
-    assert str(error.value) == f"the expression {sql!r} gives {given}, no type of a partition value"
+    assert (
+        str(error.value)
+        == f"the expression {sql!r} gives {given}, which cannot be the type of a partition value"
+    )
 
 
 @pytest.mark.parametrize(

@@ -147,9 +147,9 @@ _ZERO_OFFSET = re.compile(r"(UTC|GMT|UT)?[+-](0{1,2}(:00){0,2}|0000(00)?)")
 def is_utc(zone: str) -> bool:
     """Whether a time zone's clock has always shown UTC.
 
-    Zones that are at UTC only now, or only in winter, are not it: London and Lisbon have summer
-    time, Abidjan and Reykjavik once had local time, and `right/UTC` counts leap seconds. Names are
-    taken in exact case, as those who look them up take them. A zone that is not recognized costs
-    speed, and one that is recognized wrongly costs rows.
+    Zones that agree with UTC only today or only in winter do not count: London and Lisbon have
+    summer time, Abidjan and Reykjavik once had local time, and `right/UTC` counts leap seconds.
+    Names are case-sensitive, as they are in Java and in the time zone database. A name that is not
+    recognized makes queries slower; one that is recognized wrongly would make them lose rows.
     """
     return zone in _UTC_NAMES or _ZERO_OFFSET.fullmatch(zone) is not None

@@ -14,7 +14,7 @@ ever compared as text and no comparison loses precision.
 |                              | one value above infinity (as in Lance, Spark and PostgreSQL) |
 | strings                      | the string (code point order is UTF-8 byte order)            |
 | binary, uuid                 | the bytes                                                    |
-| everything else              | no keys: only NULL or not NULL can be told                   |
+| everything else              | no keys: only NULL and not NULL can be told apart            |
 
 Every key has a successor, so a set of values is a list of half-open intervals.
 """
@@ -107,7 +107,7 @@ class Domain:
         return self.clip(ValueSet.of(intervals))
 
     def clip(self, values: ValueSet) -> ValueSet:
-        """The same set, with bounds beyond the type's own range opened or dropped."""
+        """A set without bounds beyond the range of the type: they are opened, or dropped."""
         low = self.lowest
         beyond = None if self.highest is None else self.successor(self.highest)
         clipped = []
@@ -136,8 +136,8 @@ class Domain:
 
     def points(self, keys: Sequence[Key | None]) -> ValueSet:
         """The set of these keys; None stands for NULL."""
-        found = ValueSet.of((key, self.successor(key)) for key in keys if key is not None)
-        return self.clip(found).with_null(any(key is None for key in keys))
+        values = ValueSet.of((key, self.successor(key)) for key in keys if key is not None)
+        return self.clip(values).with_null(any(key is None for key in keys))
 
     def enumerate(self, values: ValueSet, limit: int) -> list[Key | None] | None:
         """Every key of a set that holds at most `limit` of them, else None."""
@@ -296,9 +296,8 @@ class FloatDomain(Domain):
         if key > self._infinity:
             return math.nan
         bits = key if key >= 0 else (-key) | (self._magnitude + 1)
-        unsigned = self._int.upper()
-        found: float = struct.unpack(self._float, struct.pack(unsigned, bits))[0]
-        return found
+        number: float = struct.unpack(self._float, struct.pack(self._int.upper(), bits))[0]
+        return number
 
     def key(self, scalar: pa.Scalar) -> int:
         return self._key(float(scalar.as_py()))
@@ -438,7 +437,7 @@ def domain_of(type: pa.DataType) -> Domain:
 
 
 def cuts_in_utc(type: pa.DataType) -> bool:
-    """Whether the clock of a date or timestamp column is UTC's, or has no zone."""
+    """Whether a date or timestamp column is in UTC, or has no zone."""
     return not pa.types.is_timestamp(type) or type.tz is None or is_utc(type.tz)
 
 
@@ -506,8 +505,8 @@ def _named_float(text: str) -> float | None:
 def _local_to_utc(nanos: int, zone: str) -> int:
     """A wall-clock reading in `zone`, as nanoseconds since the epoch in UTC.
 
-    Of a reading that comes twice, the first is meant. Python's calendar ends at the years 1 and
-    9999: beyond them the offset is that of the last day it has.
+    Where a clock that is set back shows a time twice, the first one is meant. Beyond the years 1
+    to 9999 of Python's calendar, the offset is that of its first or last day.
     """
     seconds, rest = divmod(nanos, 1_000_000_000)
     try:

@@ -126,8 +126,8 @@ class _Binder:
                 inner, type = self._typed(inner)
                 return restrict(inner, type, ALL_VALUES if negated else NULL_ONLY)
             case Call(function="is_true" | "is_false", args=(inner,)):
-                found = self.predicate(inner, negated=term.function == "is_false")
-                return invert(found) if negated else found
+                condition = self.predicate(inner, negated=term.function == "is_false")
+                return invert(condition) if negated else condition
             case Call(function="like" | "ilike", args=(inner, pattern)):
                 return self._like(inner, self._constant(pattern), negated, term.function)
             case Literal(kind="null"):
@@ -144,7 +144,7 @@ class _Binder:
     def _boolean(self, term: Term, values: ValueSet) -> Predicate:
         term, type = self._typed(term)
         if not pa.types.is_boolean(type):
-            raise InvalidInput(f"{to_text(term)} is no condition: it is of type {type}")
+            raise InvalidInput(f"{to_text(term)} is not a condition: its type is {type}")
         constant = self._constant(term)
         if isinstance(constant, Literal):
             point = NULL_ONLY if constant.kind == "null" else BooleanDomain().point(constant.value)
@@ -194,7 +194,7 @@ class _Binder:
         inner, type = self._typed(inner)
         domain = domain_of(type)
         sets = [domain.compare("=", item) for item in literals if item.kind != "null"]
-        values = ValueSet.of(interval for found in sets for interval in found.intervals)
+        values = ValueSet.of(interval for points in sets for interval in points.intervals)
         if negated:
             has_null = len(sets) < len(literals)
             values = EMPTY if has_null else values.complement(null=False)

@@ -89,7 +89,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def parse_number(text: str) -> Decimal | int:
     """The number that digits spell: an int, or a Decimal where there is a point or an exponent.
 
-    Raises InvalidInput where the text is no number, or one of more than 1,000 digits.
+    Raises InvalidInput where the text is not a number, or has more than 1,000 digits.
     """
     if not _NUMBER.fullmatch(text):
         raise InvalidInput(f"{text!r} is not a number")
@@ -113,66 +113,66 @@ def parse_timestamp(text: str) -> Literal:
 
     Years have four digits, or a sign and up to six. Raises InvalidInput where it is neither.
     """
-    wrong = InvalidInput(f"{text!r} is not a date or timestamp: write 2025-12-31T23:59:59")
-    found = _DATE.match(text.strip())
-    if not found:
-        raise wrong
-    days = _days(found, wrong)
-    rest = text.strip()[found.end() :]
+    error = InvalidInput(f"{text!r} is not a date or timestamp: write 2025-12-31T23:59:59")
+    date = _DATE.match(text.strip())
+    if not date:
+        raise error
+    days = _days(date, error)
+    rest = text.strip()[date.end() :]
     if not rest:
         return Literal("date", days)
     clock = _CLOCK.match(rest, 1) if rest[0] in "Tt " and ":" in rest else None
     if not clock:
-        raise wrong
-    nanos = days * _DAY_SECONDS * 1_000_000_000 + _nanoseconds(clock, wrong)
+        raise error
+    nanos = days * _DAY_SECONDS * 1_000_000_000 + _nanoseconds(clock, error)
     zone = rest[clock.end() :].strip()
     if not zone:
         return Literal("timestamp", nanos)
-    return Literal("timestamp", nanos - _offset(zone, wrong) * 1_000_000_000, zoned=True)
+    return Literal("timestamp", nanos - _offset(zone, error) * 1_000_000_000, zoned=True)
 
 
 def parse_date(text: str) -> Literal:
-    wrong = InvalidInput(f"{text!r} is not a date: write 2025-12-31")
-    found = _DATE.fullmatch(text.strip())
-    if not found:
-        raise wrong
-    return Literal("date", _days(found, wrong))
+    error = InvalidInput(f"{text!r} is not a date: write 2025-12-31")
+    date = _DATE.fullmatch(text.strip())
+    if not date:
+        raise error
+    return Literal("date", _days(date, error))
 
 
 def parse_time(text: str) -> Literal:
-    wrong = InvalidInput(f"{text!r} is not a time: write 23:59:59")
-    found = _CLOCK.fullmatch(text.strip())
-    if not found or ":" not in text:
-        raise wrong
-    return Literal("time", _nanoseconds(found, wrong))
+    error = InvalidInput(f"{text!r} is not a time: write 23:59:59")
+    clock = _CLOCK.fullmatch(text.strip())
+    if not clock or ":" not in text:
+        raise error
+    return Literal("time", _nanoseconds(clock, error))
 
 
-def _days(found: re.Match[str], wrong: InvalidInput) -> int:
-    year, month, day = (int(part) for part in found.groups())
+def _days(date: re.Match[str], error: InvalidInput) -> int:
+    year, month, day = (int(part) for part in date.groups())
     days = int(days_of(year, month, day))
-    if (len(found[1]) > 4 and found[1].isdigit()) or civil_of(days) != (year, month, day):
-        raise wrong
+    if (len(date[1]) > 4 and date[1].isdigit()) or civil_of(days) != (year, month, day):
+        raise error
     return days
 
 
-def _nanoseconds(found: re.Match[str], wrong: InvalidInput) -> int:
+def _nanoseconds(clock: re.Match[str], error: InvalidInput) -> int:
     """Nanoseconds since midnight."""
-    hour, minute, second = (int(part or 0) for part in found.groups()[:3])
+    hour, minute, second = (int(part or 0) for part in clock.groups()[:3])
     if hour > 23 or minute > 59 or second > 59:
-        raise wrong
-    fraction = int((found[4] or "").ljust(9, "0"))
+        raise error
+    fraction = int((clock[4] or "").ljust(9, "0"))
     return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + fraction
 
 
-def _offset(text: str, wrong: InvalidInput) -> int:
+def _offset(text: str, error: InvalidInput) -> int:
     """Seconds that a clock is ahead of UTC."""
     if text in ("Z", "z", "UTC"):
         return 0
-    found = _OFFSET.fullmatch(text)
-    if not found or int(found[2]) > 23 or int(found[3] or 0) > 59:
-        raise wrong
-    seconds = int(found[2]) * 3600 + int(found[3] or 0) * 60
-    return -seconds if found[1] == "-" else seconds
+    offset = _OFFSET.fullmatch(text)
+    if not offset or int(offset[2]) > 23 or int(offset[3] or 0) > 59:
+        raise error
+    seconds = int(offset[2]) * 3600 + int(offset[3] or 0) * 60
+    return -seconds if offset[1] == "-" else seconds
 
 
 # Writing ---

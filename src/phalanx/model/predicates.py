@@ -26,14 +26,14 @@ from phalanx.model.sets import ValueSet, intersection, union
 
 @dataclass(frozen=True)
 class Name:
-    """A column as it was written, before a schema has given it an identity."""
+    """A column as it was written, before it is looked up in a schema."""
 
     path: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: its field id is what it is, its path what it is called."""
+    """A column of the table. Its field id identifies it; its path is its present name."""
 
     path: tuple[str, ...]
     field_id: int
@@ -181,7 +181,7 @@ def invert(node: Predicate) -> Predicate:
 
 
 def restrict(term: Term, type: pa.DataType, values: ValueSet) -> Predicate:
-    """A restriction, simplified. A column that cannot be NULL counts NULL as wanted."""
+    """A restriction, simplified. For a column that cannot be NULL, NULL makes no difference."""
     if isinstance(term, Column) and not term.nullable:
         if not values.intervals:
             return NOTHING

@@ -72,30 +72,33 @@ _TABLE_SIZE = 1 << 20
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """The values of one field over some leaves: `values` sorted and unique, -1 for NULL."""
+    """One field over some leaves: its sorted, unique values, and a code for each leaf.
+
+    A code is the position of the leaf's value, and -1 for NULL.
+    """
 
     values: pa.Array
     codes: Codes
 
     def mask(self, wanted: ValueSet) -> Mask:
         """The leaves whose value lies in a set."""
-        found: Mask
+        mask: Mask
         if wanted.is_full:
             return np.ones(len(self.codes), dtype=bool)
         ranges = self.code_ranges(wanted)
         if wanted.null:
             ranges.append((-1, 0))
         if len(ranges) <= _FEW_RANGES:
-            found = np.zeros(len(self.codes), dtype=bool)
+            mask = np.zeros(len(self.codes), dtype=bool)
             for low, high in ranges:
-                found |= (self.codes >= low) & (self.codes < high)
-            return found
+                mask |= (self.codes >= low) & (self.codes < high)
+            return mask
         table = np.zeros(len(self.values) + 1, dtype=bool)
         table[-1] = wanted.null
         for low, high in ranges:
             table[max(low, 0) : high] = True
-        found = table[self.codes.astype(np.intp)]
-        return found
+        mask = table[self.codes.astype(np.intp)]
+        return mask
 
     def code_ranges(self, wanted: ValueSet) -> list[tuple[int, int]]:
         """The ranges of codes whose values lie in a set."""
@@ -115,8 +118,8 @@ class PartitionColumn:
 
     @cached_property
     def is_null(self) -> Mask:
-        found: Mask = self.codes < 0
-        return found
+        mask: Mask = self.codes < 0
+        return mask
 
     def numbers(self) -> np.ndarray[Any, Any]:
         """The values of an integer field, 0 where NULL."""
@@ -204,7 +207,7 @@ class _Pruner:
         always = root.always & maybe
         unsure = maybe & ~always
         residual, residuals = _residuals(root, unsure)
-        # What is left of several conditions can contradict itself, or say nothing any more.
+        # What is left of several conditions can be a contradiction, or true for every row.
         for number, left in enumerate(residuals):
             if isinstance(left, Constant):
                 those = unsure & (residual == number)
@@ -246,31 +249,31 @@ class _Pruner:
         always = self._all(True)
         judged = []
         for child in children:
-            found = (
+            answer = (
                 self._restriction(child)
                 if isinstance(child, Restrict)
                 else self._judge(child, context)
             )
-            maybe &= found.maybe
-            always &= found.always
-            judged.append(found)
+            maybe &= answer.maybe
+            always &= answer.always
+            judged.append(answer)
         return _Judged(node, maybe, always, [] if isinstance(node, Restrict) else judged)
 
     def _possible(self, context: Context, narrowed: set[int]) -> Mask:
         """The leaves that can hold rows whose columns lie in the context's sets.
 
-        Only what `narrowed` adds: the rest of the context has been looked at further out.
+        Only columns in `narrowed` are looked at: the caller has done so for the others.
         """
         if any(context[id].is_empty for id in narrowed):
             return self._all(False)
-        found = self._all(True)
+        mask = self._all(True)
         for bound in self._single:
             if not narrowed.isdisjoint(bound.field.source_ids):
-                found &= bound.possible(context)
+                mask &= bound.possible(context)
         for span in self._spans:
             if span.column.field_id in narrowed:
-                found &= span.possible(context[span.column.field_id])
-        return found
+                mask &= span.possible(context[span.column.field_id])
+        return mask
 
     def _restriction(self, node: Restrict) -> _Judged:
         """What a restriction says by itself: where its term is known, and where it is certain."""
@@ -371,19 +374,19 @@ class _Span:
         # The last row and column are for NULL, whose code is -1.
         table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
         table[:-1, :-1] = starts
-        found: np.ndarray[Any, Any] = table[year.codes, finer[0].codes]
+        numbers: np.ndarray[Any, Any] = table[year.codes, finer[0].codes]
         if len(finer) > 1:
-            found += finer[1].numbers() - 1
+            numbers += finer[1].numbers() - 1
         if len(finer) > 2:
-            found = found * 24 + finer[2].numbers()
-        return found
+            numbers = numbers * 24 + finer[2].numbers()
+        return numbers
 
     @cached_property
     def null(self) -> Mask:
-        found = self.parts[0].values.is_null
+        mask = self.parts[0].values.is_null
         for part in self.parts[1:]:
-            found = found | part.values.is_null
-        return found
+            mask = mask | part.values.is_null
+        return mask
 
     def possible(self, values: ValueSet) -> Mask:
         unit, ticks = self.unit, ticks_per_day(self.column.type)
@@ -394,12 +397,12 @@ class _Span:
             )
             for low, high in values.intervals
         )
-        found = _inside(self.numbers, touched)
+        mask = _inside(self.numbers, touched)
         if values.null:
-            found |= self.null
+            mask |= self.null
         elif self.null.any():
-            found &= ~self.null
-        return found
+            mask &= ~self.null
+        return mask
 
     def certain(self, values: ValueSet) -> Mask:
         return ~self.possible(values.complement(null=not values.null))
@@ -407,24 +410,24 @@ class _Span:
 
 def _inside(numbers: np.ndarray[Any, Any], values: ValueSet) -> Mask:
     """Which numbers lie in a set."""
-    found: Mask = np.zeros(len(numbers), dtype=bool)
+    mask: Mask = np.zeros(len(numbers), dtype=bool)
     if len(values.intervals) > _FEW_RANGES:
         low, high = -(2**63), 2**63 - 1
         starts = np.array([low if a is None else a for a, _ in values.intervals])
         ends = np.array([high if b is None else b for _, b in values.intervals])
         index = np.searchsorted(starts, numbers, side="right") - 1
-        found = (index >= 0) & (numbers < ends.take(index, mode="clip"))
-        return found
+        mask = (index >= 0) & (numbers < ends.take(index, mode="clip"))
+        return mask
     for start, end in values.intervals:
         if start is None and end is None:
             return np.ones(len(numbers), dtype=bool)
         if start is None:
-            found |= numbers < end
+            mask |= numbers < end
         elif end is None:
-            found |= numbers >= start
+            mask |= numbers >= start
         else:
-            found |= (numbers >= start) & (numbers < end)
-    return found
+            mask |= (numbers >= start) & (numbers < end)
+    return mask
 
 
 def _spans(fields: Sequence[_BoundField]) -> list[_Span]:
@@ -463,7 +466,7 @@ def _implied(node: Predicate) -> tuple[Column | None, ValueSet]:
 
 
 def _about_column(node: Restrict) -> tuple[Column | None, ValueSet]:
-    """A column and the values that mean the same as the restriction, if there are such."""
+    """A column and the values that mean the same as the restriction; None where there are none."""
     return (node.term, node.values) if isinstance(node.term, Column) else _preimage(node)
 
 
@@ -477,10 +480,10 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
         case Call(function="date_part", args=(Literal(value="year"), Column() as column)) if (
             _is_time(column.type)
         ):
-            found = _from_days(node.values, column, lambda year: int(days_of(year, 1, 1)))
+            years = _from_days(node.values, column, lambda year: int(days_of(year, 1, 1)))
             known = _years(column, FIRST_YEAR, LAST_YEAR)
             beyond = known.complement(null=False) if node.values.null else ValueSet()
-            return column, (found & known.with_null(True)) | beyond
+            return column, (years & known.with_null(True)) | beyond
         case Call(function="cast:DATE", args=(Column() as column,)) if _is_time(
             column.type
         ) and not pa.types.is_date64(column.type):
@@ -533,7 +536,7 @@ _FIRST_DAYS: dict[str, Callable[[int], int]] = {
 
 
 def _is_time(type: pa.DataType) -> bool:
-    """Whether values are dates or timestamps whose own clock is UTC's."""
+    """Whether values are dates or timestamps, in UTC or without a zone."""
     return bool(pa.types.is_timestamp(type) or pa.types.is_date(type)) and cuts_in_utc(type)
 
 
@@ -594,13 +597,13 @@ def _computed(term: Term, node: Restrict, fields: Mapping[int, _BoundField]) -> 
             rest = rest // base
         results = evaluate(term, arrays, len(unique))
     except (InvalidInput, pa.ArrowException):
-        return None  # A value that the term fails on: let the rows speak.
+        return None  # It fails on a combination of values that may be in no row.
     if isinstance(domain_of(results.type), NullnessDomain) or not _same_keys(
         results.type, node.type
     ):
         return None
-    found: Mask = column_of(results).mask(node.values).take(inverse)
-    return found
+    mask: Mask = column_of(results).mask(node.values).take(inverse)
+    return mask
 
 
 def _distinct(

@@ -1,7 +1,7 @@
 """Values as text: SQL constants of a type, and partition values for people.
 
-Keys are for comparing, text is for reading. Only what has been lost or written down as text (a
-copy of a partition value, a column's default) is read back from it.
+Keys are for comparing, text is for reading. Only values that are stored as text (a copy of a
+partition value, a column's default) are read back from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOWN = 80
 
 
 def shortened(text: str) -> str:
-    """A text that people read: of a long one the beginning, and how long it is."""
+    """A text for people to read. A long one is cut, and its length is added."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
@@ -53,7 +53,7 @@ def value_text(key: Any, type: pa.DataType) -> str:
 
 
 def read_value(text: str, type: pa.DataType) -> Any:
-    """The key that `value_text` has made this text of. Raises InvalidInput where there is none."""
+    """The key that has this `value_text`. Raises InvalidInput where none has."""
     key: Any = None
     if pa.types.is_boolean(type):
         key = {"true": 1, "false": 0}.get(text)
@@ -63,7 +63,7 @@ def read_value(text: str, type: pa.DataType) -> Any:
     else:
         key = domain_of(type).locate(Literal("string", text))[0]
     if key is None or value_text(key, type) != text:
-        raise InvalidInput(f"{text!r} is no value of type {type}")
+        raise InvalidInput(f"{text!r} is not a value of type {type}")
     return key
 
 
@@ -98,7 +98,7 @@ def arrow_literal(key: Any, type: pa.DataType) -> str:
     """A constant of exactly this type, in the SQL of DataFusion and Lance."""
     t = pa.types
     if key == _LEAST and (t.is_int64(type) or t.is_timestamp(type)):
-        # A minus sign and digits are two things in SQL, and these digits alone are too many.
+        # SQL reads a minus sign and digits separately, and these digits alone do not fit.
         key = f"arrow_cast('{_LEAST}', 'Int64')"
         if t.is_int64(type):
             return str(key)

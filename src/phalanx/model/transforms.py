@@ -78,7 +78,7 @@ class Transform(ABC):
         """The partition value of each row."""
 
     def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        """The type of what `apply` gives and `project` speaks of, for sources that it takes."""
+        """The type of the values that `apply` and `project` return, for sources that it takes."""
         return self.result_type(types)
 
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
@@ -116,10 +116,10 @@ class _OneColumn(Transform):
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
         (source,), (type,) = values, types
         if source.has_all_values:
-            found = ALL_VALUES
+            projected = ALL_VALUES
         else:
-            found = self._project(source, type) if source.intervals else EMPTY
-        return found.with_null(source.null)
+            projected = self._project(source, type) if source.intervals else EMPTY
+        return projected.with_null(source.null)
 
     @abstractmethod
     def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
@@ -325,8 +325,10 @@ class MultiBucket(Transform):
         rows = _combinations(values, types)
         if rows is None:
             return FULL if all(v.null for v in values) else ALL_VALUES
-        found = self.apply(rows).to_pylist()
-        return domain_of(pa.int32()).points(sorted(set(found) - {None}) + [None] * (None in found))
+        buckets = self.apply(rows).to_pylist()
+        return domain_of(pa.int32()).points(
+            sorted(set(buckets) - {None}) + [None] * (None in buckets)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"type": self.kind, "num_buckets": self.num_buckets}
@@ -380,8 +382,8 @@ class Truncate(_OneColumn):
             wide = np.uint64
         with np.errstate(invalid="ignore"):
             whole = values.astype(wide)
-            found = (whole - np.fmod(whole, wide(self.width))).astype(values.dtype)
-        result = pa.array(found, type, mask=np.asarray(array.is_null()), from_pandas=False)
+            rounded = (whole - np.fmod(whole, wide(self.width))).astype(values.dtype)
+        result = pa.array(rounded, type, mask=np.asarray(array.is_null()), from_pandas=False)
         return _one_zero(result) if pa.types.is_floating(type) else result
 
     def _step(self, type: pa.DataType) -> int:
@@ -414,19 +416,19 @@ class Truncate(_OneColumn):
         return high if len(high) <= self.width else high[: self.width] + "\0"
 
     def _project_floats(self, values: ValueSet, domain: FloatDomain) -> ValueSet:
-        # Infinity and NaN all come to NaN, so their partition is kept for any open range.
+        # Infinity and NaN all become NaN, so their partition is kept for any open range.
         infinity = domain.highest - 1
-        found = []
+        intervals = []
         for low, high in values.intervals:
             low = domain.lowest if low is None else low
             last = domain.highest if high is None else high - 1
             if low == domain.lowest or last >= infinity:
-                found.append((domain.highest, domain.highest + 1))
+                intervals.append((domain.highest, domain.highest + 1))
             low, last = max(low, domain.lowest + 1), min(last, infinity - 1)
             if low <= last:
                 ends = self.apply([domain.array([low, last])])
-                found.append((domain.key(ends[0]), domain.key(ends[1]) + 1))
-        return ValueSet.of(found)
+                intervals.append((domain.key(ends[0]), domain.key(ends[1]) + 1))
+        return ValueSet.of(intervals)
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         (column,) = columns
@@ -458,8 +460,8 @@ class Expression(Transform):
         return type_of_custom(self.sql, tuple(types))
 
     def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
-        found = evaluate_custom(self.sql, arrays)
-        return _one_zero(found) if pa.types.is_floating(found.type) else found
+        values = evaluate_custom(self.sql, arrays)
+        return _one_zero(values) if pa.types.is_floating(values.type) else values
 
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
         try:
@@ -469,7 +471,7 @@ class Expression(Transform):
             if len(values) == 1 and self._is_monotonic(types[0]):
                 return self._project_range(values[0], types[0])
         except InvalidInput:
-            pass  # It fails on a value that the filter names, and so tells nothing about it.
+            pass  # It fails on a value that the filter names, which says nothing about partitions.
         return FULL
 
     def _project_range(self, values: ValueSet, type: pa.DataType) -> ValueSet:
@@ -480,18 +482,18 @@ class Expression(Transform):
             keys.append(None if high is None else _moved(high, slack - 1, domain))
         ends = self.apply([domain.array(keys)])
         target = domain_of(ends.type)
-        null, *found = (target.key(end) if end.is_valid else None for end in ends)
+        null, *bounds = (target.key(end) if end.is_valid else None for end in ends)
         result = EMPTY
         if values.null:
             result = EMPTY.with_null(True) if null is None else target.point(null)
         for i, (low, high) in enumerate(values.intervals):
             first = after = None
             if low is not None:
-                first = found[2 * i]
+                first = bounds[2 * i]
                 if first is None:
                     return FULL
             if high is not None:
-                last = found[2 * i + 1]
+                last = bounds[2 * i + 1]
                 if last is None:
                     return FULL
                 after = target.successor(last)
@@ -503,7 +505,7 @@ class Expression(Transform):
         return target.clip(result)
 
     def _fades(self, domain: Domain) -> bool:
-        """Whether it is NULL at the ends of time, as `date_part` is."""
+        """Whether it is NULL for the lowest or highest values, as `date_part` is."""
         if domain.highest is None:
             return False
         try:
@@ -519,7 +521,7 @@ class Expression(Transform):
             return None  # SQL that our filters do not speak, such as CASE: never recognized.
 
     def _understood(self, types: Sequence[pa.DataType]) -> Term | None:
-        """The expression as our own parser reads it, where DataFusion reads it so too."""
+        """The expression as our own parser reads it, if DataFusion reads it in the same way."""
         if self._parsed is None:
             return None
         same = same_custom(self.sql, term_to_sql(self._parsed), tuple(types))
@@ -540,7 +542,7 @@ class Expression(Transform):
 
     def spell(self, names: Sequence[str]) -> str:
         by_name = {f"col{i}": name for i, name in enumerate(names)}
-        return re.sub(r"\bcol\d+\b", lambda found: by_name.get(found[0], found[0]), self.sql)
+        return re.sub(r"\bcol\d+\b", lambda column: by_name.get(column[0], column[0]), self.sql)
 
 
 def from_json(value: dict[str, Any]) -> Transform:
@@ -603,8 +605,8 @@ def _one_zero(array: pa.Array) -> pa.Array:
 def _numpy(array: pa.Array) -> np.ndarray[Any, Any]:
     """The numbers of an array, 0 where NULL."""
     zero = pa.scalar(0, pa.int8()).cast(array.type)
-    found: np.ndarray[Any, Any] = np.asarray(array.fill_null(zero))
-    return found
+    numbers: np.ndarray[Any, Any] = np.asarray(array.fill_null(zero))
+    return numbers
 
 
 def _toward_zero(key: int, step: int) -> int:
@@ -618,8 +620,8 @@ def _combinations(
     domains = [domain_of(type) for type in types]
     lists = []
     total = 1
-    for domain, found in zip(domains, values, strict=True):
-        keys = domain.enumerate(found, ENUMERATE_LIMIT)
+    for domain, allowed in zip(domains, values, strict=True):
+        keys = domain.enumerate(allowed, ENUMERATE_LIMIT)
         if keys is None:
             return None
         total *= len(keys)
@@ -639,7 +641,8 @@ def _set_of(array: pa.Array) -> ValueSet:
 def _slack(type: pa.DataType) -> int:
     """How far to widen a range before folding its ends.
 
-    A zoned column's own clock can go back, so a function of it is monotonic only up to that.
+    The local clock of a zoned column can be set back, so that a function of it is monotonic only
+    up to that shift.
     """
     return 0 if cuts_in_utc(type) else 2 * ticks_per_day(type)
 
@@ -673,7 +676,7 @@ def _keeps_order(term: Term | None) -> bool:
 
 
 def _keeps_order_of_text(term: Term | None) -> bool:
-    """Whether a term of a string never falls when `col0` rises: the beginnings of it do not."""
+    """Whether a term of a string never falls when `col0` rises. Prefixes do not."""
     match term:
         case Name(path=("col0",)):
             return True

@@ -2,7 +2,7 @@
 
 Spark sends an expression of its connector API as JSON: `{"column": […]}`, `{"value": …, "type":
 …}` or `{"call": …, "args": […]}`. What means exactly the same in the model is translated; for
-everything else `Untranslatable` is raised, and Spark filters by it alone.
+everything else `Untranslatable` is raised, and Spark applies the filter itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DAY = 86_400 * 1_000_000_000
 
 
 class Untranslatable(Exception):
-    """The filter means something that the model cannot say."""
+    """The model has no predicate that means the same as the filter."""
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:
@@ -101,7 +101,7 @@ class _Translator:
         return Call("like", (self.term(args[0]), Literal("string", pattern)))
 
     def _part(self, field: str, source: Expression) -> Term:
-        """`year(ts)`: in UTC it is what the partitions mean, in another zone it is not."""
+        """`year(ts)`, which means the same as a partition field only if the session is in UTC."""
         part, source = PARTS.get(field.upper()), without_cast(source)
         if part is None or "column" not in source:
             raise Untranslatable(field)
@@ -145,9 +145,9 @@ class _Translator:
 
 
 def without_cast(node: Expression) -> Expression:
-    """What is cast to a date: Spark's `year(ts)` is the year of the date of `ts`."""
-    found: Expression = node["args"][0] if _is_date_of(node) else node
-    return found
+    """The column under a cast to a date: Spark's `year(ts)` is `year(CAST(ts AS DATE))`."""
+    source: Expression = node["args"][0] if _is_date_of(node) else node
+    return source
 
 
 def _is_date_of(node: Expression) -> bool:
@@ -183,7 +183,7 @@ def _literal(value: Any, type: Any) -> Literal:
 
 
 def _exactly(text: str, type: str) -> Decimal:
-    """The number that a float is, and not the one that its shortest spelling is."""
+    """The exact value of a float, which its shortest spelling only approximates."""
     number = float(text)
     if type == "float":
         (number,) = struct.unpack("<f", struct.pack("<f", number))

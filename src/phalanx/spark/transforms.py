@@ -58,15 +58,15 @@ def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
 
 
 def entries_of(text: str) -> list[str | CustomField]:
-    """The entries of a list such as `days(ts), country`: what the option `partition_by` says."""
-    found, depth = [""], 0
+    """The entries of a list such as `days(ts), country`, as the option `partition_by` has it."""
+    entries, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
         if letter == "," and not depth:
-            found.append("")
+            entries.append("")
         else:
-            found[-1] += letter
-    return [entry.strip() for entry in found if entry.strip()]
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Reported:
         return self.can_be_computed and len(self.sources) == 1
 
     def to_key(self) -> dict[str, Any]:
-        """The same as the key of a scan: Spark takes no constant but the number of buckets."""
+        """As a key of a scan, for which Spark takes no constant but the number of buckets."""
         if self.name != "truncate":
             return self.to_json()
         return {"name": f"truncate_{self.args[0]}", "args": [{"column": list(self.args[1])}]}
