@@ -1,13 +1,11 @@
 """Custom expressions against the six requirements of the specification."""
 
-import math
-
 import pyarrow as pa
 import pytest
 
 from phalanx.errors import InvalidInput
 from phalanx.model.expressions import check, evaluate, evaluate_custom, fold, type_of
-from phalanx.model.literals import NULL, Literal, literal_of
+from phalanx.model.literals import NULL, Literal
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Column, resolve_names
 
@@ -207,29 +205,6 @@ def test_evaluate():
 )
 def test_fold(text, literal):
     assert fold(term(text)) == literal
-
-
-@pytest.mark.parametrize(
-    ("scalar", "literal"),
-    [
-        (pa.scalar(5, pa.uint8()), Literal("number", 5)),
-        (pa.scalar(None, pa.int8()), NULL),
-        (pa.scalar(math.inf), Literal("string", "inf")),
-        (pa.scalar(10**9, pa.timestamp("ns", "UTC")), Literal("timestamp", 10**9, zoned=True)),
-        (pa.scalar(86_400_000, pa.date64()), Literal("date", 1)),
-        (pa.scalar(1, pa.time32("s")), Literal("time", 10**9)),
-        (pa.scalar("a", pa.large_string()), Literal("string", "a")),
-        (pa.scalar(b"a"), Literal("binary", b"a")),
-    ],
-    ids=str,
-)
-def test_literal_of(scalar, literal):
-    assert literal_of(scalar) == literal
-
-
-def test_literal_of_a_list():
-    with pytest.raises(InvalidInput, match="a constant of type list<item: int64> cannot be used"):
-        literal_of(pa.scalar([1]))
 
 
 class TestChecked:
