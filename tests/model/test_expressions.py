@@ -42,10 +42,10 @@ NEW_YORK = pa.timestamp("us", "America/New_York")
     ids=str,
 )
 def test_accepted(sql, types, result):
-    found = check(sql, tuple(types))
-    assert found in (result, pa.large_string() if result == TEXT else result)
+    checked = check(sql, tuple(types))
+    assert checked in (result, pa.large_string() if result == TEXT else result)
     values = evaluate_custom(sql, [pa.nulls(2, type) for type in types])
-    assert values.type == found
+    assert values.type == checked
 
 
 VOLATILE = "is volatile, and a row must always come to the same partition"
@@ -215,9 +215,9 @@ class TestChecked:
         term = resolve_names(parse(sql), lambda path: Column(path, 1, type))
         array = pa.array(values, type)
         loose = evaluate(term, {1: array}, len(values))
-        found = evaluate(term, {1: array}, len(values), checked=True)
-        assert found.type == loose.type
-        return found.to_pylist(), loose.to_pylist()
+        strict = evaluate(term, {1: array}, len(values), checked=True)
+        assert strict.type == loose.type
+        return strict.to_pylist(), loose.to_pylist()
 
     @pytest.mark.parametrize(
         "sql",
@@ -225,18 +225,18 @@ class TestChecked:
     )
     @pytest.mark.parametrize("type", [LONG, INT, pa.int8()], ids=str)
     def test_numbers_that_fit_are_the_same(self, sql, type):
-        found, loose = self._both(sql, type, [0, 1, -9, None])
-        assert found == loose
+        checked, loose = self._both(sql, type, [0, 1, -9, None])
+        assert checked == loose
 
     @pytest.mark.parametrize("type", [pa.uint64(), pa.dictionary(INT, LONG)], ids=str)
     def test_also_those_without_a_sign(self, type):
-        found, loose = self._both("a * a + a - 1", type, [0, 1, 9, None])
-        assert found == loose
+        checked, loose = self._both("a * a + a - 1", type, [0, 1, 9, None])
+        assert checked == loose
 
     @pytest.mark.parametrize("sql", ["a + 0.5", "a * 1e300", "a || 'x'", "coalesce(a, 1)", "a / 3"])
     def test_other_calculations_are_as_before(self, sql):
-        found, loose = self._both(sql, LONG, [2**63 - 1, None, -(2**63)])
-        assert found == loose
+        checked, loose = self._both(sql, LONG, [2**63 - 1, None, -(2**63)])
+        assert checked == loose
 
     def test_up_to_the_last_number(self):
         top = 2**63 - 1
@@ -268,5 +268,5 @@ class TestChecked:
             evaluate(term, {1: pa.array([value, None], type)}, 2, checked=True)
 
     def test_dates_are_no_numbers(self):
-        found, loose = self._both("a - a", pa.date32(), [20_000, None])
-        assert found == loose == [0, None]
+        checked, loose = self._both("a - a", pa.date32(), [20_000, None])
+        assert checked == loose == [0, None]
