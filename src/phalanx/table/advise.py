@@ -298,19 +298,21 @@ class _Adviser:
 
     def _better(self, current: Array) -> BetterSpec | None:
         """The best spec that can be reached by small changes, if it is worth the move."""
-        start = cut = self._start = self._cut(current)
-        score = first = self._score(cut)
+        start = candidate = self._start = self._current(current)
+        score = first = self._score(candidate)
         for _ in range(8):
-            found = [(self._score(other), n, other) for n, other in enumerate(self._moves(cut))]
+            found = [
+                (self._score(other), n, other) for n, other in enumerate(self._moves(candidate))
+            ]
             best = min(found, default=None, key=lambda one: one[:2])
             if best is None or best[0] >= score - 1e-9:
                 break
-            score, _, cut = best
-        if cut is start or first - score < _WORTH_IT:
+            score, _, candidate = best
+        if candidate is start or first - score < _WORTH_IT:
             return None
-        return self._described(cut)
+        return self._described(candidate)
 
-    def _cut(self, current: Array) -> Candidate:
+    def _current(self, current: Array) -> Candidate:
         leaves, head = self._leaves, self._head
         fields = []
         for spec_field in head.spec.fields:
@@ -330,46 +332,50 @@ class _Adviser:
             )
         return Candidate(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
 
-    def _score(self, cut: Candidate) -> float:
+    def _score(self, candidate: Candidate) -> float:
         """How many doublings leaves are away from their size: the mean, by number and by bytes."""
-        sizes, counts, _ = cut.predicted()
+        sizes, counts, _ = candidate.predicted()
         away = np.abs(np.log2(np.maximum(sizes, 1) / self._target)) - _AS_GOOD
         away = np.maximum(away, 0)
         weights = sizes * counts
         by_bytes = float((away * weights).sum() / max(1.0, weights.sum()))
         mean = (float((away * counts).sum() / counts.sum()) + by_bytes) / 2
         # Fields are there because queries filter by them, and nobody filters by a bucket.
-        kept = {one.columns for one in cut.fields}
-        hashed = {one.columns for one in cut.fields if isinstance(one.transform, Bucket)}
+        kept = {one.columns for one in candidate.fields}
+        hashed = {one.columns for one in candidate.fields if isinstance(one.transform, Bucket)}
         lost = [
             one
             for one in self._start.fields
             if one.columns not in kept
             or (one.columns in hashed and not isinstance(one.transform, Bucket))
         ]
-        added = [f for f in cut.fields if isinstance(f.transform, Bucket) and f.column is None]
+        added = [
+            f for f in candidate.fields if isinstance(f.transform, Bucket) and f.column is None
+        ]
         return mean + _LOST * len(lost) + _ADDED * len(added)
 
-    def _moves(self, cut: Candidate) -> Iterator[Candidate]:
+    def _moves(self, candidate: Candidate) -> Iterator[Candidate]:
         """Specs that differ in one field, gentle changes first; inner fields before outer ones."""
-        for number in reversed(range(len(cut.fields))):
-            for less in coarser(cut.fields[number]):
-                yield cut.with_fields(number, (less,))
-        for number in reversed(range(len(cut.fields))):
-            if cut.can_lose(number):
-                yield cut.with_fields(number, ())
-        for number, one in enumerate(cut.fields):
+        for number in reversed(range(len(candidate.fields))):
+            for less in coarser(candidate.fields[number]):
+                yield candidate.with_fields(number, (less,))
+        for number in reversed(range(len(candidate.fields))):
+            if candidate.can_lose(number):
+                yield candidate.with_fields(number, ())
+        for number, one in enumerate(candidate.fields):
             for more in finer(one):
-                yield cut.with_fields(number, more)
-        if not cut.fields:
-            yield from self._by_time(cut)
-        column = self._bucket_column(cut.fields)
-        if column is not None and not any(isinstance(f.transform, Bucket) for f in cut.fields):
+                yield candidate.with_fields(number, more)
+        if not candidate.fields:
+            yield from self._by_time(candidate)
+        column = self._bucket_column(candidate.fields)
+        if column is not None and not any(
+            isinstance(f.transform, Bucket) for f in candidate.fields
+        ):
             for power in range(1, int(math.log2(MOST_BUCKETS)) + 1):
                 added = CandidateField(Bucket(2**power), (column,), None, factor=2**power)
-                yield cut.with_fields(len(cut.fields), (added,))
+                yield candidate.with_fields(len(candidate.fields), (added,))
 
-    def _by_time(self, cut: Candidate) -> Iterator[Candidate]:
+    def _by_time(self, candidate: Candidate) -> Iterator[Candidate]:
         """An unpartitioned table by its first column of times, as far as they reach."""
         leaves, schema = self._leaves, self._head.schema
         stats = read_statistics(
@@ -391,7 +397,7 @@ class _Adviser:
             )
             days = (last - first) / 86_400e6
             for fields in by_time(column.path[0], days):
-                yield cut.with_fields(0, fields)
+                yield candidate.with_fields(0, fields)
             return
 
     def _bucket_column(self, fields: Sequence[CandidateField]) -> str | None:
@@ -409,9 +415,9 @@ class _Adviser:
                 found.append((not likely, len(found), name))
         return min(found)[2] if found else None
 
-    def _described(self, cut: Candidate) -> BetterSpec | None:
-        sizes, counts, exact = cut.predicted()
-        entries = entries_of(cut.fields)
+    def _described(self, candidate: Candidate) -> BetterSpec | None:
+        sizes, counts, exact = candidate.predicted()
+        entries = entries_of(candidate.fields)
         try:
             head = self._head
             number = max(spec.id for spec in head.specs) + 1
