@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.domains import FloatDomain, Literal, domain_of
-from phalanx.model.predicates import Column, Dialect, Restrict
+from phalanx.model.dialect import Dialect
+from phalanx.model.domains import FloatDomain, domain_of
+from phalanx.model.literals import Literal
+from phalanx.model.predicates import Column, Restrict
 from phalanx.model.spelling import arrow_literal, quote
 
 

@@ -20,7 +20,8 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
-from phalanx.model.predicates import Predicate, to_text
+from phalanx.model.dialect import to_text
+from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema

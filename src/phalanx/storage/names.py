@@ -28,7 +28,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.domains import PER_SECOND, domain_of
+from phalanx.model.calendar import PER_SECOND
+from phalanx.model.domains import domain_of
 
 SEPARATOR = "$"
 LEAF = "dataset"

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql, to_text
+from phalanx.model.dialect import to_sql, to_text
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
-from phalanx.model.expressions import matches
-from phalanx.model.predicates import Predicate, to_text
+from phalanx.model.filters import matches
+from phalanx.model.predicates import Predicate
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
 from phalanx.table.format import count_text

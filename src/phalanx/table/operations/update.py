@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import expressions
+from phalanx.model import expressions, filters
 from phalanx.model.parser import parse
 from phalanx.model.predicates import (
     EVERYTHING,
@@ -97,10 +98,10 @@ class Update(WhereMatches):
 
 
 def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
-    """The terms of an update, checked against the schema."""
+    """The terms of an update, checked against the schema; `now()` is the time of this call."""
     if not isinstance(values, Mapping) or not values:
         raise InvalidInput('update takes what to set, such as {"status": "\'done\'"}')
-    schema = snapshot.head.schema
+    schema, now = snapshot.head.schema, dt.datetime.now(dt.UTC)
     found = {}
     for name, text in values.items():
         if name not in schema.tagged.names:
@@ -108,8 +109,8 @@ def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, T
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
         if not isinstance(text, str):
             raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
-        term = resolve_names(parse(text), schema.column)
-        expressions.refuse_volatile(term)
+        term = resolve_names(filters.freeze(parse(text), now), schema.column)
+        filters.refuse_volatile(term)
         given, wanted = expressions.type_of(term), schema.tagged.field(name).type
         if not ingest.fits(given, wanted):
             raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
