@@ -118,7 +118,7 @@ class Table:
     change; changes by other writers show after `refresh`.
 
     Every change is one transaction: afterwards all of it is visible, or nothing. It applies to the
-    newest snapshot, also if the table was opened at an earlier version. (In a weak table this
+    newest snapshot, even if the table was opened at an earlier version. (In a weak table this
     holds for each leaf by itself.) Methods that change the table take these options as keywords:
 
     - `transaction_id`: A name for the transaction. If a transaction with this name has already
@@ -264,8 +264,8 @@ class Table:
             tx.append(rows)
         ```
 
-        The changes are committed at the end of the block, as one snapshot. Reads through `tx` see
-        them before. An exception inside the block leaves the table as it was.
+        The changes are committed at the end of the block, as one snapshot. Inside the block only
+        reads through `tx` see them. An exception leaves the table as it was.
 
         Args:
             transaction_id: See `Table`.
@@ -276,7 +276,8 @@ class Table:
                 ago.
 
         Raises:
-            ConflictError: On commit, also if rows that were read through `tx` have changed.
+            ConflictError: On commit, if rows that were read through `tx` have changed, or for the
+                reasons given in `Table`.
         """
         return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
