@@ -382,8 +382,8 @@ class Table:
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key as a row of `data`, insert the others.
 
-        Rows are replaced whole. A key with a NULL matches nothing, so its row counts as not
-        matched.
+        Rows are replaced as a whole: columns that are missing in `data` get their default, or
+        NULL. A key with a NULL matches nothing.
 
         Args:
             data: The source rows, as in `append`. They are held in memory.
@@ -409,9 +409,9 @@ class Table:
     def make_strong(self) -> Table:
         """Turn a weak table into a strong one, with atomic changes and time travel.
 
-        Versions from before cannot be opened. An append that is running is completed in a strong
-        transaction, without losing or repeating rows; any other change that is running may fail
-        with ConflictError. A table that is already strong stays as it is.
+        Versions from before this call cannot be opened. An append that is running is completed in
+        a strong transaction, without losing or repeating rows; any other change that is running
+        may fail with ConflictError. A table that is already strong stays as it is.
         """
         self._snapshot = strengthen(self._snapshot.location)
         return self
@@ -469,7 +469,7 @@ class Table:
     def set_properties(self, values: Mapping[str, str | None], **options: Any) -> Table:
         """Set table properties; a value of None removes a property.
 
-        Phalanx itself uses these; others may be set freely:
+        These properties have a meaning. Others may be set freely, except under `retention.`:
 
         - `anchor`: When leaf versions are published on the main branches of the leaves, where
           plain Lance readers see them: at "maintenance" (the default: in `optimize`, `rewrite`
@@ -480,7 +480,7 @@ class Table:
           age. The default is 1.
 
         Raises:
-            InvalidInput: A value is not valid for its property.
+            InvalidInput: A value is not valid, or there is no such property under `retention.`.
         """
         with self.transaction(**options) as tx:
             tx.set_properties(values)

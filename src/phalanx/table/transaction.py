@@ -173,6 +173,8 @@ class TableTransaction:
         return self.scan(where=where).count()
 
     def _reads(self, predicate: Predicate) -> None:
+        """Let the commit depend on the leaves that a predicate selects."""
+
         def footprint(snapshot: Snapshot) -> Footprint:
             leaves = Plan(snapshot, predicate).leaves
             return {leaf.row.object_id: (leaf.row.location, leaf.version) for leaf in leaves}
