@@ -1,4 +1,4 @@
-"""Merge: match rows by key; update or delete those that are there, insert those that are not."""
+"""Merge: update or delete the rows that have the key of a source row, insert the others."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import View
 
-#: How many distinct keys of a merge are used to choose leaves one by one, not as a range.
+#: Up to this many distinct keys, leaves are pruned by each key; beyond, by their range.
 _KEYS_BY_VALUE = 10_000
 
 
 @dataclass
 class Merge:
-    """Match rows by key: update or delete those that are there, insert those that are not."""
+    """Update or delete the rows that have the key of a source row, insert the others."""
 
     name = "merge"
-    #: The schema that the source has.
+    #: The schema of the source.
     schema: TableSchema
     source: pa.Table
     on: Sequence[str]
@@ -61,41 +61,44 @@ class Merge:
         snapshot = view.current()
         keys = _numbered(self.source.select(list(self.on)))
         plan = Plan(snapshot, _near(keys, self.on, snapshot))
-        found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf, keys), plan.leaves))
-        matched = frozenset(number for kept in found for number in kept.numbers)
-        rows_matched = sum(kept.count for kept in found)
+        results = list(
+            view.pool.map(lambda leaf: self._work_out(snapshot, leaf, keys), plan.leaves)
+        )
+        matched = frozenset(number for result in results for number in result.numbers)
+        rows_matched = sum(result.count for result in results)
         update = self.when_matched == "update"
         insert = self.when_not_matched == "insert"
-        # Rows are written before others are taken out: writing can still refuse them.
+        # Rows are written before others are removed: writing may still raise InvalidInput.
         outputs = self._outputs(view, snapshot, matched, update, insert)
         self.updated = rows_matched if update else 0
         self.deleted = rows_matched if self.when_matched == "delete" else 0
         self.inserted = self.source.num_rows - len(matched) if insert else 0
-        for leaf, kept in zip(plan.leaves, found, strict=True):
-            if self.when_matched == "ignore" or not kept.count:
+        for leaf, result in zip(plan.leaves, results, strict=True):
+            if self.when_matched == "ignore" or not result.count:
                 continue
-            if kept.count == leaf.row.row_count:
+            if result.count == leaf.row.row_count:
                 view.remove(leaf.row)
             else:
-                take_out(view, leaf, kept)
+                take_out(view, leaf, result)
         for output in outputs:
             place = view.place(snapshot.head.spec, output.keys)
             view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, keys: pa.Table) -> _Matched:
+        """The rows of one leaf that have a key of the source, and their removal."""
         at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
         if kept is not None and result_holds(at, kept, version, "serializable"):
             return kept
-        # A leaf may say NOT NULL of a column that may be NULL by now.
+        # The leaf may still have NOT NULL for a column that has become nullable.
         schema = keys.select(list(self.on)).schema.append(pa.field(ROW_ID, pa.uint64()))
         batches = [
             pa.RecordBatch.from_arrays(batch.columns, schema=schema)
             for batch in at.scan(version, list(self.on), leaf.where, row_ids=True)
         ]
-        mine = pa.Table.from_batches(batches, schema=schema)
-        pairs = mine.join(keys, list(self.on), join_type="inner")
+        rows = pa.Table.from_batches(batches, schema=schema)
+        pairs = rows.join(keys, list(self.on), join_type="inner")
         numbers = pairs.column(keys.schema.names[-1]).to_pylist()
         delta, count = LeafDelta(), len(numbers)
         if numbers and self.when_matched != "ignore" and count != leaf.row.row_count:
@@ -110,35 +113,41 @@ class Merge:
     def _outputs(
         self, view: View, snapshot: Snapshot, matched: frozenset[int], update: bool, insert: bool
     ) -> Sequence[WrittenLeaf]:
-        """The source rows that go into the table, written once for each choice of them."""
+        """The source rows that are inserted or replace others, written to files.
+
+        A later run uses the same files if it selects the same rows under the same spec.
+        """
         choice: tuple[PartitionSpec, tuple[int, ...] | None] = (snapshot.head.spec, None)
         if update and insert:
-            chosen = self.source
+            rows = self.source
         else:
-            wanted = [
+            numbers = [
                 number
                 for number in range(self.source.num_rows)
                 if (update if number in matched else insert)
             ]
-            chosen = self.source.take(pa.array(wanted, pa.int64()))
-            choice = (snapshot.head.spec, tuple(wanted))
+            rows = self.source.take(pa.array(numbers, pa.int64()))
+            choice = (snapshot.head.spec, tuple(numbers))
         if self._written is None or self._written[0] != choice:
             assert isinstance(view.pool, ThreadPoolExecutor)
             writer = PartitionedWriter(snapshot, view.pool, self.buffer_bytes)
-            tables = ingest.chunks(chosen, snapshot.head.schema.arrow)
+            tables = ingest.chunks(rows, snapshot.head.schema.arrow)
             self._written = (choice, writer.write(tables))
         return self._written[1]
 
 
 @dataclass
 class _Matched(LeafResult):
+    """The rows of one leaf that have a key of the source."""
+
+    #: The numbers of the source rows that have these keys.
     numbers: frozenset[int] = frozenset()
 
 
 def check_merge(
     source: pa.Table, on: Sequence[str], matched: str, not_matched: str, snapshot: Snapshot
 ) -> None:
-    """Refuse a merge that cannot be carried out as meant."""
+    """Raise InvalidInput for arguments of a merge, or source rows, that are not valid."""
     names = snapshot.head.schema.tagged.names
     if isinstance(on, str) or not isinstance(on, Sequence) or not on:
         raise InvalidInput("merge takes the key columns as a list, such as on=['id']")
@@ -165,7 +174,7 @@ def check_merge(
 
 
 def _numbered(keys: pa.Table) -> pa.Table:
-    """The keys with the numbers of their rows; rows with a NULL match nothing."""
+    """The keys with the numbers of their rows, in a last column."""
     name = "number"
     while name in keys.schema.names:
         name += "_"
@@ -173,18 +182,18 @@ def _numbered(keys: pa.Table) -> pa.Table:
 
 
 def _near(keys: pa.Table, on: Sequence[str], snapshot: Snapshot) -> Predicate:
-    """A predicate that every row with one of the keys satisfies, to choose leaves by."""
+    """A predicate that is true for every row with one of the keys, to prune leaves by."""
     parts = []
     for name in on:
         column = snapshot.head.schema.column((name,))
         domain = domain_of(column.type)
         values = keys.column(name).drop_null().unique()
-        found = [domain.key(scalar) for scalar in values]
-        if not found:
+        points = [domain.key(scalar) for scalar in values]
+        if not points:
             return conjoin([restrict(column, column.type, ValueSet())])
-        if len(found) <= _KEYS_BY_VALUE:
-            wanted = domain.points(found)
+        if len(points) <= _KEYS_BY_VALUE:
+            allowed = domain.points(points)
         else:
-            wanted = domain.clip(ValueSet.of([(min(found), domain.successor(max(found)))]))
-        parts.append(restrict(column, column.type, wanted & ALL_VALUES))
+            allowed = domain.clip(ValueSet.of([(min(points), domain.successor(max(points)))]))
+        parts.append(restrict(column, column.type, allowed & ALL_VALUES))
     return conjoin(parts)
