@@ -16,11 +16,11 @@ import phalanx
 from phalanx import CorruptTable, InvalidInput, TableNotFound, UnsupportedTable
 from phalanx.model.domains import domain_of
 from phalanx.model.spelling import read_value, value_text
+from phalanx.storage import raw_manifest
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from phalanx.table import book
-from phalanx.table.book import Problem
 from phalanx.table.check import CheckReport, check_table
+from phalanx.table.rules.rule import HarmlessProblem, Problem
 from phalanx.table.format import size_text
 from phalanx.table.repair import repair_table
 from phalanx.table.retention import expire_snapshots
@@ -239,7 +239,7 @@ class TestLeftovers:
 
     def test_damage_is_told_one_by_one(self):
         problems = [Problem("file-missing", "a file is gone", f"data/{n}") for n in range(3)]
-        orphan = Problem("orphan-file", "no version needs this file", "data/x", 5)
+        orphan = HarmlessProblem("orphan-file", "no version needs this file", "data/x", 5)
         assert str(CheckReport([*problems, orphan], 1, 2, 3)).splitlines() == [
             "3 problems: 1 leaf, 2 snapshots, 3 files",
             *map(str, problems),
@@ -711,10 +711,10 @@ class TestValues:
 
     def test_a_copy_from_before_a_widening_is_the_same(self):
         key = domain_of(pa.float64()).key(pa.scalar(0.1, pa.float32()).cast(pa.float64()))
-        assert book.agree(key, "0.1", pa.float64())
-        assert not book.agree(key, "0.2", pa.float64())
-        assert not book.agree(key, "x", pa.float64())
-        assert not book.agree(None, "0.1", pa.float64())
+        assert raw_manifest.agree(key, "0.1", pa.float64())
+        assert not raw_manifest.agree(key, "0.2", pa.float64())
+        assert not raw_manifest.agree(key, "x", pa.float64())
+        assert not raw_manifest.agree(None, "0.1", pa.float64())
 
 
 def test_every_metadata_stays_flat(table):
