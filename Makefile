@@ -9,7 +9,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test lint format typecheck bench soak docs wheel clean check-java
+.PHONY: help setup demo test quick lint format typecheck bench soak docs wheel clean check-java
 
 help: ## Print this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS=\"...\"]"
@@ -23,6 +23,9 @@ demo: check-java setup ## Show a partitioned table at work
 
 test: check-java setup lint typecheck ## Lint, check types, run every test and every code block of the docs
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+quick: setup lint typecheck ## Lint, types, and the tests of model and storage: under two minutes
+	@$(PY) -m pytest tests/model tests/storage tests/test_layers.py tests/test_lru.py -n 2 -q $(ARGS)
 
 lint: setup ## Check style and format
 	@$(PY) -m ruff check .
@@ -63,7 +66,7 @@ $(STAMP): pyproject.toml
 	  $(PYTHON) -m venv $(VENV); }
 	@cmp -s pyproject.toml $(STAMP) || { \
 	  echo "Installing into $(VENV); the first time takes a few minutes."; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[spark,delta,cli,dev]'; }
+	  $(PY) -m pip install --quiet --disable-pip-version-check --editable '.[spark,dev]'; }
 	@cp pyproject.toml $(STAMP)
 
 # Spark starts the Java of JAVA_HOME, or else the one on the PATH; so does this check.

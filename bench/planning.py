@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import phalanx
 from bench.measure import Figure, interleaved
-from phalanx.storage.manifest import NAMESPACE, TABLE, VERSION, Rows
+from phalanx.storage.manifest_update import NAMESPACE, TABLE, VERSION, ManifestUpdate
 from phalanx.table.table import Table
 from phalanx.transaction import snapshot as snapshots
 
@@ -28,7 +28,7 @@ def table_of(folder: Path, leaves: int) -> Table:
     table = phalanx.create(folder, SCHEMA, partition_by=["days(ts)", "country", "bucket(5, id)"])
     snapshot = table._snapshot
     head = snapshot.head.after(snapshot.head.committed_at, "bench")
-    rows = Rows(head.specs)
+    rows = ManifestUpdate(head.specs)
     for number in range(leaves):
         day, rest = divmod(number, 100)
         year, day = divmod(day, 360)

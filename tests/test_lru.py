@@ -24,6 +24,12 @@ def test_weights():
     assert (len(cache), cache.weight) == (0, 0)
 
 
+def test_of_size_zero():
+    cache = LruCache(0)
+    cache.put("a", 1)
+    assert cache.get("a") is None
+
+
 def test_many_threads():
     cache = LruCache(50)
 

@@ -14,7 +14,8 @@ V = TypeVar("V")
 class LruCache(Generic[K, V]):
     """Values by key, up to a total weight. Threads may share one.
 
-    A value weighs 1 unless `weigh` says otherwise. The newest value stays whatever it weighs.
+    A value weighs 1 unless `weigh` says otherwise. The newest value stays whatever it weighs, but a
+    cache of size 0 keeps nothing.
     """
 
     def __init__(self, size: int, weigh: Callable[[V], int] = lambda value: 1) -> None:
@@ -35,7 +36,7 @@ class LruCache(Generic[K, V]):
             self._drop(key)
             self._values[key] = value
             self._weight += self._weigh(value)
-            while self._weight > self._size and len(self._values) > 1:
+            while self._weight > self._size and len(self._values) > bool(self._size):
                 self._drop(next(iter(self._values)))
 
     def clear(self) -> None:

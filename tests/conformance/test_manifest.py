@@ -1,6 +1,5 @@
 """The manifest of a table we made, held against Appendices A to E of the specification."""
 
-import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -12,77 +11,20 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("event_date", pa.date32()),
-        ("country", pa.string()),
-    ]
+from tests.conformance.appendices import (
+    APPENDIX_A_BY_DATE,
+    APPENDIX_A_BY_YEAR,
+    APPENDIX_A_SCHEMA,
+    APPENDIX_E_SPEC,
+    DAY_1,
+    DAY_2,
+    NAME,
+    SCHEMA,
+    StockClient,
+    manifest,
+    row,
+    rows_of,
 )
-DAY_1, DAY_2 = dt.date(2025, 12, 10), dt.date(2025, 12, 11)
-
-# Appendix A.
-APPENDIX_A_SCHEMA = {
-    "fields": [
-        {
-            "name": "id",
-            "nullable": False,
-            "type": {"type": "int64"},
-            "metadata": {"lance:field_id": "0"},
-        },
-        {
-            "name": "event_date",
-            "nullable": True,
-            "type": {"type": "date32"},
-            "metadata": {"lance:field_id": "1"},
-        },
-        {
-            "name": "country",
-            "nullable": True,
-            "type": {"type": "utf8"},
-            "metadata": {"lance:field_id": "2"},
-        },
-    ]
-}
-APPENDIX_A_BY_DATE = {
-    "id": 1,
-    "fields": [
-        {
-            "field_id": "event_date",
-            "source_ids": [1],
-            "transform": {"type": "identity"},
-            "result_type": {"type": "date32"},
-        }
-    ],
-}
-APPENDIX_A_BY_YEAR = {
-    "id": 2,
-    "fields": [
-        {
-            "field_id": "event_year",
-            "source_ids": [1],
-            "transform": {"type": "year"},
-            "result_type": {"type": "int32"},
-        },
-        {
-            "field_id": "country",
-            "source_ids": [2],
-            "transform": {"type": "identity"},
-            "result_type": {"type": "utf8"},
-        },
-    ],
-}
-# Appendix E writes the spec without blanks.
-APPENDIX_E_SPEC = (
-    '{"id":1,"fields":[{"field_id":"event_date","source_ids":[1],'
-    '"transform":{"type":"identity"},"result_type":{"type":"date32"}}]}'
-)
-NAME = r"[a-z0-9]{16}"
-
-
-def row(id, event_date, country):
-    return {"id": id, "event_date": event_date, "country": country}
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +43,6 @@ def by_year(tmp_path_factory):
     table = phalanx.create(root, SCHEMA, ["year(event_date)", "country"])
     table.append([row(1, DAY_1, "US"), row(2, DAY_1, "CA"), row(3, None, None)])
     return table
-
-
-def manifest(table):
-    return lance.dataset(f"{table.uri}/__manifest")
-
-
-def rows_of(table, *types):
-    rows = manifest(table).to_table().to_pylist()
-    return {r["object_id"]: r for r in rows if r["object_type"] in types}
 
 
 class TestAppendixA:
@@ -266,174 +199,6 @@ class TestAppendixD:
         assert dataset.to_table()["id"].to_pylist() == [2]
 
 
-@pytest.fixture(scope="module")
-def evolved(tmp_path_factory):
-    """Partitioned by day, then by year and country."""
-    table = phalanx.create(tmp_path_factory.mktemp("evolved"), SCHEMA, ["event_date"])
-    table.append([row(1, DAY_1, "US"), row(2, DAY_1, "CA"), row(3, DAY_2, "US")])
-    table.evolve_partitioning(["year(event_date)", "country"])
-    return table.append([row(4, DAY_1, "US"), row(5, DAY_2, "US"), row(6, DAY_1, "CA")])
-
-
-class TestTwoSpecs:
-    """Appendices A to D as they are, on a table whose spec has evolved."""
-
-    QUERY = "event_date = '2025-12-10' AND country = 'US'"
-    PRUNING = """
-        SELECT object_id, location, read_version
-        FROM __manifest
-        WHERE object_type = 'table'
-          AND (
-            (object_id LIKE 'v1$%'
-              AND partition_field_event_date = DATE '2025-12-10')
-            OR
-            (object_id LIKE 'v2$%'
-              AND partition_field_event_date_year = date_part('year', DATE '2025-12-10')
-              AND partition_field_country = 'US')
-          )
-    """
-
-    def test_both_specs_are_in_the_metadata(self, evolved):
-        found = manifest(evolved).metadata
-        by_year = json.loads(json.dumps(APPENDIX_A_BY_YEAR))
-        by_year["fields"][0]["field_id"] = "event_date_year"
-        assert json.loads(found["partition_spec_v1"]) == APPENDIX_A_BY_DATE
-        assert json.loads(found["partition_spec_v2"]) == by_year
-        assert json.loads(found["schema"]) == APPENDIX_A_SCHEMA
-        names = [f.name for f in manifest(evolved).schema if f.name.startswith("partition_field_")]
-        assert sorted(names) == [
-            "partition_field_country",
-            "partition_field_event_date",
-            "partition_field_event_date_year",
-        ]
-
-    def test_the_rows_of_appendix_c(self, evolved):
-        columns = ("event_date", "event_date_year", "country")
-        found = {
-            (re.sub(NAME, "*", id), *(r[f"partition_field_{c}"] for c in columns))
-            for id, r in rows_of(evolved, "namespace", "table").items()
-        }
-        assert found == {
-            ("v1", None, None, None),
-            ("v1$*", DAY_1, None, None),
-            ("v1$*$dataset", DAY_1, None, None),
-            ("v1$*", DAY_2, None, None),
-            ("v1$*$dataset", DAY_2, None, None),
-            ("v2", None, None, None),
-            ("v2$*", None, 2025, None),
-            ("v2$*$*", None, 2025, "US"),
-            ("v2$*$*$dataset", None, 2025, "US"),
-            ("v2$*$*", None, 2025, "CA"),
-            ("v2$*$*$dataset", None, 2025, "CA"),
-        }
-
-    def test_the_query_of_appendix_d(self, evolved):
-        context = datafusion.SessionContext()
-        context.from_arrow(manifest(evolved).to_table(), name="__manifest")
-        found = context.sql(self.PRUNING).to_pylist()
-        assert len(found) == 2
-        plan = evolved.scan(where=self.QUERY).plan()
-        ours = {(leaf.row.object_id, leaf.row.location, leaf.version) for leaf in plan.leaves}
-        assert ours == {(r["object_id"], r["location"], r["read_version"]) for r in found}
-        assert [leaf.residual for leaf in plan.leaves] == [
-            "country = 'US'",
-            "event_date = DATE '2025-12-10'",
-        ]
-        assert sorted(evolved.scan(where=self.QUERY).to_arrow()["id"].to_pylist()) == [1, 4]
-
-    def test_the_stock_client(self, evolved):
-        client = StockClient(evolved.uri)
-        assert {"$".join(id) for id in client.spaces()} == set(rows_of(evolved, "namespace"))
-        assert client.properties("v1") == {"partition_spec": APPENDIX_E_SPEC}
-        assert client.properties("v2") == {"partition_spec": evolved.spec.dumps()}
-        leaves = [client.table(t) for id in client.spaces() for t in client.tables(id)]
-        assert len(leaves) == 4
-
-
-class TestScenarios:
-    """What a spec can become, and what expressions must withstand: the specification's lists."""
-
-    FIRST = (row(1, DAY_1, "US"), row(2, DAY_2, "CA"))
-    SECOND = (row(3, DAY_1, "US"), row(4, dt.date(2024, 1, 1), "CA"))
-
-    def evolve(self, root, before, after):
-        table = phalanx.create(root, SCHEMA, before).append(list(self.FIRST))
-        return table.evolve_partitioning(after).append(list(self.SECOND))
-
-    def read(self, table, where):
-        plan = table.scan(where=where).plan()
-        ids = table.scan(["id"], where).to_arrow()["id"].to_pylist()
-        return [(leaf.row.spec_id, *leaf.values.values()) for leaf in plan.leaves], sorted(ids)
-
-    def test_adding_partition_columns(self, root):
-        table = self.evolve(root, ["event_date"], ["event_date", "country"])
-        found = self.read(table, "event_date = '2025-12-10' AND country = 'US'")
-        assert found == ([(1, DAY_1), (2, DAY_1, "US")], [1, 3])
-
-    def test_changing_partition_expressions(self, root):
-        """From days to years: exact partitions of v1, and all of the year's in v2."""
-        table = self.evolve(root, ["event_date"], ["year(event_date)"])
-        assert self.read(table, "event_date = '2025-12-10'") == ([(1, DAY_1), (2, 2025)], [1, 3])
-
-    def test_removing_partition_columns(self, root):
-        table = self.evolve(root, ["event_date", "country"], ["event_date"])
-        found = self.read(table, "event_date = '2025-12-10' AND country = 'US'")
-        assert found == ([(1, DAY_1, "US"), (2, DAY_1)], [1, 3])
-
-    def test_source_columns_are_renamed(self, root):
-        table = self.evolve(root, ["event_date"], ["year(event_date)", "country"])
-        table.rename_column("event_date", "day").rename_column("country", "land")
-        found = self.read(table, "day = '2025-12-10' AND land = 'US'")
-        assert found == ([(1, DAY_1), (2, 2025, "US")], [1, 3])
-        assert json.loads(manifest(table).metadata["partition_spec_v1"]) == APPENDIX_A_BY_DATE
-
-    def test_field_ids_are_reused_for_the_same_field_only(self, root):
-        table = self.evolve(root, ["event_date", "bucket(4, id)"], ["event_date", "bucket(8, id)"])
-        ids = [[field.field_id for field in spec.fields] for spec in table.specs]
-        assert ids == [["event_date", "id_bucket"], ["event_date", "id_bucket_2"]]
-
-    def test_column_removal_resistant(self, root):
-        table = self.evolve(root, ["country"], ["multi_bucket(4, id, country)"])
-        table.drop_column("country").append([{"id": 5, "event_date": DAY_1}])
-        assert self.read(table, "id = 5")[1] == [5]
-        assert self.read(table, "event_date = '2025-12-10'")[1] == [1, 3, 5]
-
-    def test_type_promotion_resistant(self, root):
-        schema = pa.schema([("n", pa.int32()), ("f", pa.float32())])
-        entries = ["n", "truncate(10, n)", "bucket(4, n)", "bucket(4, f)"]
-        table = phalanx.create(root, schema, entries)
-        rows = [{"n": n, "f": n / 8} for n in (-25, -1, 0, 7, 1999)]
-        table.append(rows)
-        before = table.partitions().num_rows
-        table.change_type("n", pa.int64()).change_type("f", pa.float64()).append(rows)
-        assert table.partitions().num_rows == before
-        assert set(table.partitions()["rows"].to_pylist()) == {2}
-
-
-class StockClient:
-    """The namespace client that others use."""
-
-    def __init__(self, root):
-        self.client = namespace.connect("dir", {"root": root})
-
-    def spaces(self, *id):
-        request = namespace.ListNamespacesRequest(id=list(id))
-        for name in self.client.list_namespaces(request).namespaces:
-            yield (*id, name)
-            yield from self.spaces(*id, name)
-
-    def tables(self, id):
-        request = namespace.ListTablesRequest(id=list(id))
-        return [(*id, name) for name in self.client.list_tables(request).tables]
-
-    def properties(self, *id):
-        request = namespace.DescribeNamespaceRequest(id=list(id))
-        return self.client.describe_namespace(request).properties
-
-    def table(self, id):
-        return self.client.describe_table(namespace.DescribeTableRequest(id=list(id)))
-
-
 class TestAppendixE:
     def test_the_stock_client_lists_everything(self, by_date, by_year):
         for table in (by_date, by_year):
@@ -506,122 +271,3 @@ class TestGuard:
         assert after.version == before.version
         assert after.to_table().equals(before.to_table())
         assert phalanx.open(root).count() == 1
-
-
-# Manifests of other clients ----------------------------------------------------------------
-
-
-def make_leaf(folder, *batches):
-    """A leaf as another client writes it: version 1 on main, then detached versions."""
-    dataset = lance.write_dataset(batches[0], folder)
-    versions = [dataset.version]
-    for batch in batches[1:]:
-        fragments = lance.fragment.write_fragments(batch, dataset)
-        dataset = lance.LanceDataset.commit(
-            dataset,
-            lance.LanceOperation.Append(fragments),
-            read_version=dataset.version,
-            detached=True,
-        )
-        versions.append(dataset.version)
-    return versions
-
-
-def rows(*found):
-    return pa.Table.from_pylist([row(*cells) for cells in found], schema=SCHEMA)
-
-
-def write_foreign(root, *, strong=True):
-    """Appendix C as another client would write it: no head row, names at random."""
-    leaf_1 = "v1$k7m2n9p4q8r5s3t6$dataset"
-    leaf_2 = "v2$e9f0g1h2i3j4k5l6$m7n8o9p0q1r2s3t4$dataset"
-    folder_1, folder_2 = f"b4a3c2d1_{leaf_1}", f"aabbccdd_{leaf_2}"
-    versions_1 = make_leaf(root / folder_1, rows((1, DAY_1, "CA")), rows((2, DAY_1, "US")))
-    versions_2 = make_leaf(root / folder_2, rows((3, DAY_2, "US")))
-    columns = ["object_id", "object_type", "location", "read_version"]
-    fields = ["event_date", "event_year", "country"]
-    cells = [
-        ("v1", "namespace", None, None, None, None, None),
-        ("v1$k7m2n9p4q8r5s3t6", "namespace", None, None, DAY_1, None, None),
-        (leaf_1, "table", folder_1, None, DAY_1, None, None),
-        (f"{leaf_1}$1", "table_version", None, versions_1[0], None, None, None),
-        (f"{leaf_1}$2", "table_version", None, versions_1[1], None, None, None),
-        ("v2", "namespace", None, None, None, None, None),
-        ("v2$e9f0g1h2i3j4k5l6", "namespace", None, None, None, 2025, None),
-        ("v2$e9f0g1h2i3j4k5l6$m7n8o9p0q1r2s3t4", "namespace", None, None, None, 2025, "US"),
-        (leaf_2, "table", folder_2, None, None, 2025, "US"),
-        (f"{leaf_2}$1", "table_version", None, versions_2[0], None, None, None),
-    ]
-    names = [*columns, *(f"partition_field_{field}" for field in fields)]
-    schema = pa.schema(
-        [
-            *((name, pa.string()) for name in columns[:3]),
-            ("read_version", pa.uint64()),
-            ("partition_field_event_date", pa.date32()),
-            ("partition_field_event_year", pa.int32()),
-            ("partition_field_country", pa.string()),
-        ]
-    )
-    found = [dict(zip(names, line, strict=True)) for line in cells]
-    if not strong:
-        found = [line for line in found if line["object_type"] != "table_version"]
-    table = pa.Table.from_pylist(found, schema=schema)
-    if not strong:
-        table = table.drop_columns(["read_version"])
-    table = table.append_column("metadata", pa.array(["{}"] * table.num_rows))
-    dataset = lance.write_dataset(table, root / "__manifest")
-    metadata = {
-        "schema": json.dumps(APPENDIX_A_SCHEMA),
-        "partition_spec_v1": json.dumps(APPENDIX_A_BY_DATE),
-        "partition_spec_v2": json.dumps(APPENDIX_A_BY_YEAR),
-    }
-    lance.LanceDataset.commit(
-        dataset,
-        lance.LanceOperation.UpdateConfig(
-            table_metadata_updates=lance.LanceOperation.UpdateMap(metadata)
-        ),
-        read_version=dataset.version,
-    )
-
-
-class TestForeignManifests:
-    def test_the_newest_row_of_the_timeline_is_read(self, root):
-        write_foreign(root)
-        table = phalanx.open(root)
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
-        assert [spec.id for spec in table.specs] == [1, 2]
-        assert table.spec.id == 2
-        assert table.schema == SCHEMA
-
-    def test_it_is_pruned_across_specs(self, root):
-        write_foreign(root)
-        scan = phalanx.open(root).scan(where="event_date = '2025-12-10' AND country = 'US'")
-        assert scan.plan().selected == 2, "the year of the second leaf is 2025 too"
-        assert scan.to_arrow()["id"].to_pylist() == [2]
-        assert scan.count() == 1
-        assert phalanx.open(root).scan(where="event_date = '2024-12-10'").plan().selected == 0
-
-    def test_without_read_versions_main_is_read(self, root):
-        write_foreign(root, strong=False)
-        table = phalanx.open(root)
-        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 3]
-        assert table.count() == 2
-        (folder,) = root.glob("*_v2$*")
-        lance.write_dataset(rows((4, DAY_2, "US")), folder, mode="append")
-        assert sorted(phalanx.open(root).scan().to_arrow()["id"].to_pylist()) == [1, 3, 4]
-
-    def test_it_is_only_read(self, root):
-        write_foreign(root)
-        before = lance.dataset(root / "__manifest").version
-        with pytest.raises(phalanx.UnsupportedTable, match="another client"):
-            phalanx.open(root).append([row(4, DAY_1, "US")])
-        assert lance.dataset(root / "__manifest").version == before
-        assert len(list(root.iterdir())) == 3
-
-    def test_the_stock_client_reads_it_too(self, root):
-        """The hand-made manifest is one that stock clients accept."""
-        write_foreign(root)
-        client = StockClient(str(root))
-        tables = ["$".join(t) for id in client.spaces() for t in client.tables(id)]
-        leaves = phalanx.open(root).scan().plan().leaves
-        assert sorted(tables) == sorted(leaf.row.object_id for leaf in leaves)

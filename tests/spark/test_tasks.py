@@ -8,8 +8,8 @@ import pytest
 from phalanx.model.schema import TableSchema
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.spark.types import spark_schema
-from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.storage.records import LeafRow
 
 MB = 1 << 20
 SCHEMA = TableSchema.assign(

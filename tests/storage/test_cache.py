@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.lru import LruCache
 from phalanx.storage import cache
-from phalanx.storage.leaf_index import Leaves
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.transaction import snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -18,7 +19,7 @@ def folder(tmp_path, monkeypatch):
     """A cache of its own that keeps small tables too, and a process without memory."""
     monkeypatch.setenv("PHALANX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "SMALLEST", 2)
-    monkeypatch.setattr(snapshot, "_recent", snapshot._Recent(0))
+    monkeypatch.setattr(snapshot, "_recent", LruCache(0))
     return tmp_path / "cache"
 
 
@@ -54,7 +55,7 @@ class TestUse:
         def fail(*_):
             raise AssertionError("the manifest was read")
 
-        monkeypatch.setattr(Leaves, "read", fail)
+        monkeypatch.setattr(LeafIndex, "read", fail)
         table = phalanx.open(root)
         assert table.count() == 3
         assert table.version == 2
@@ -100,7 +101,7 @@ class TestDoubt:
     @pytest.fixture(params=[0, 16], ids=["on disk", "in the process"], autouse=True)
     def memory(self, request, monkeypatch):
         """What a process remembers is doubted in the same way."""
-        monkeypatch.setattr(snapshot, "_recent", snapshot._Recent(request.param))
+        monkeypatch.setattr(snapshot, "_recent", LruCache(request.param))
 
     def test_another_table_in_the_same_place(self, root, table):
         assert phalanx.open(root).count() == 3

@@ -12,7 +12,9 @@ from phalanx.model.parser import parse
 from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage.lance_sql import Lance
-from phalanx.storage.leaf import EMPTY_VERSION, Leaf, LeafDelta, check_storable
+from phalanx.storage.lance_types import check_storable
+from phalanx.storage.leaf import EMPTY_VERSION, Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 
 SCHEMA = TableSchema.assign(
@@ -37,8 +39,8 @@ def rows(*ids):
 
 
 def add(leaf, base, *ids):
-    handle = leaf.create() if base is None else leaf.open(base)
-    written = leaf.write(rows(*ids), handle)
+    writer = leaf.create() if base is None else leaf.writer(base)
+    written = writer.write(rows(*ids))
     return leaf.commit(base, LeafDelta(added=(written,)))
 
 
@@ -72,12 +74,12 @@ class TestMaking:
         with ThreadPoolExecutor(8) as pool:
             for number in range(5):
                 leaf = Leaf(Location(tmp_path), f"{number}_v1$dataset", SCHEMA)
-                made = list(pool.map(lambda _: leaf.create(), range(8)))  # noqa: B023
+                made = list(pool.map(lambda _: leaf.create()._handle, range(8)))  # noqa: B023
                 assert {handle.version for handle in made} == {EMPTY_VERSION}
                 assert len(lance.dataset(leaf.uri).versions()) == 1
 
     def test_rows_are_committed_without_making_it_again(self, leaf, monkeypatch):
-        written = leaf.write(rows(1), leaf.create())
+        written = leaf.create().write(rows(1))
         monkeypatch.setattr(Leaf, "create", None)
         version = leaf.commit(None, LeafDelta(added=(written,)))
         assert ids(leaf, version) == [1]
@@ -90,7 +92,7 @@ class TestMaking:
         schema = TableSchema.assign(pa.schema([("id", pa.int64()), ("other", pa.string())]))
         table = pa.table({"id": [2], "other": ["x"]}, schema=schema.arrow)
         leaf = Leaf(leaf.location, leaf.folder, schema)
-        written = leaf.write(table, leaf.create())
+        written = leaf.create().write(table)
         version = leaf.commit(None, LeafDelta(added=(written,)))
         assert lance.dataset(leaf.uri, version=version).to_table().equals(table)
 
@@ -99,7 +101,7 @@ class TestMaking:
         leaf.create()
         other = TableSchema.assign(SCHEMA.arrow, first=50)
         made = Leaf(leaf.location, "00000000_v2$other$dataset", other).create()
-        assert [field.id() for field in made.lance_schema.fields()] == [
+        assert [field.id() for field in made._handle.lance_schema.fields()] == [
             int(field.metadata[b"lance:field_id"]) for field in other.tagged
         ]
 
@@ -135,7 +137,7 @@ class TestVersions:
             leaf.open(77)
 
     def test_written_rows_are_counted(self, leaf):
-        written = leaf.write(rows(1, 2, 3), leaf.create())
+        written = leaf.create().write(rows(1, 2, 3))
         assert written.rows == 3
         assert written.bytes > 0
 
@@ -201,7 +203,7 @@ class TestSlices:
         schema = TableSchema.assign(pa.schema([("x", type)]))
         table = pa.table([pa.array(values, type)], schema=schema.arrow).slice(start, length)
         leaf = Leaf(leaf.location, leaf.folder, schema)
-        written = leaf.write(table, leaf.create())
+        written = leaf.create().write(table)
         version = leaf.commit(None, LeafDelta(added=(written,)))
         (batch,) = leaf.scan(version, ["x"], None)
         assert batch.column(0).to_pylist() == values[start : start + length]
@@ -262,7 +264,7 @@ def floats(request, tmp_path_factory):
     leaf = Leaf(Location(tmp_path_factory.mktemp("floats")), "f", schema)
     column = pa.array(FLOATS.values(), pa.float64()).cast(request.param)
     table = pa.table([pa.array(FLOATS), column], schema=schema.arrow)
-    written = leaf.write(table, leaf.create())
+    written = leaf.create().write(table)
     return leaf, leaf.commit(None, LeafDelta(added=(written,))), schema
 
 

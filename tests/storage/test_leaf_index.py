@@ -10,9 +10,10 @@ import phalanx
 from phalanx import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
-from phalanx.storage.leaf_index import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.records import LeafRow
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("country", pa.string())])
 DAY = dt.date(2025, 12, 10)
@@ -20,7 +21,7 @@ DAY = dt.date(2025, 12, 10)
 
 def read(root):
     manifest = ManifestVersion(Location(root))
-    return Leaves.read(manifest, manifest.head())
+    return LeafIndex.read(manifest, manifest.head())
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ class TestReading:
         head = ManifestVersion(Location(root)).head()
         ManifestVersion(Location(root)).dataset.drop_columns(["partition_field_country"])
         with pytest.raises(CorruptTable, match="lost the column partition_field_country"):
-            Leaves.read(ManifestVersion(Location(root)), head)
+            LeafIndex.read(ManifestVersion(Location(root)), head)
 
 
 class TestFinding:
@@ -151,7 +152,7 @@ def made(leaves, specs):
     }
     fields = {field.column_name: field.result_type for spec in specs for field in spec.fields}
     empty = pa.schema([*types.items(), *fields.items()]).empty_table()
-    return Leaves._sorted(empty, specs).apply(rows)
+    return LeafIndex._sorted(empty, specs).apply(rows)
 
 
 class TestColumns:

@@ -12,8 +12,9 @@ from phalanx.model.specs import build_spec
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, Rows, SwapLost
-from phalanx.transaction.commit import first_rows
+from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest_update import NAMESPACE, ManifestUpdate
+from phalanx.transaction.commit import first_update
 
 NOW = dt.datetime(2025, 12, 10, tzinfo=dt.UTC)
 
@@ -37,32 +38,33 @@ def new_head():
     return Head.first(schema, build_spec(1, ["country"], schema), NOW, "strong")
 
 
-def next_rows(head, *namespaces):
-    """The rows of a transaction that adds some namespaces."""
-    rows = Rows(head.specs)
+def next_rows(head, *namespaces, removed=()):
+    """What a transaction writes that adds some namespaces and removes others."""
+    update = ManifestUpdate(head.specs)
     for id in namespaces:
-        rows.add(id, manifest.NAMESPACE, {}, {"country": id})
-    rows.add_head(dataclasses.replace(head, sequence=head.sequence + 1))
-    return rows.to_table()
+        update.put(id, NAMESPACE, {}, {"country": id})
+    update.put_head(dataclasses.replace(head, sequence=head.sequence + 1))
+    update.remove(removed)
+    return update
 
 
 def ids(location, type="namespace"):
-    found = ManifestVersion(location).read(["object_id"], f"object_type = '{type}'")
+    found = ManifestVersion(location)._read(["object_id"], f"object_type = '{type}'")
     return sorted(found.column("object_id").to_pylist())
 
 
 class TestRows:
     def test_partition_values_are_typed(self, head):
-        rows = Rows(head.specs)
-        rows.add("v1$a", manifest.NAMESPACE, {"partition.country": "ü"}, {"country": "ü"})
+        rows = ManifestUpdate(head.specs)
+        rows.put("v1$a", NAMESPACE, {"partition.country": "ü"}, {"country": "ü"})
         (found,) = rows.to_table().to_pylist()
         assert found["partition_field_country"] == "ü"
         assert found["metadata"] == '{"partition.country": "ü"}'
 
     def test_a_row_that_is_added_again_replaces_the_first(self, head):
-        rows = Rows(head.specs)
-        rows.add("v1$a", manifest.NAMESPACE)
-        rows.add("v1$a", manifest.NAMESPACE, {"x": "y"})
+        rows = ManifestUpdate(head.specs)
+        rows.put("v1$a", NAMESPACE)
+        rows.put("v1$a", NAMESPACE, {"x": "y"})
         assert len(rows) == 1
         assert rows.to_table()["metadata"].to_pylist() == ['{"x": "y"}']
 
@@ -70,7 +72,7 @@ class TestRows:
 class TestCreate:
     def test_it_can_be_read_at_once(self, root):
         location, head = Location(root), new_head()
-        manifest.create(location, head, first_rows(head))
+        manifest.create(location, head, first_update(head))
         found = ManifestVersion(location)
         assert found.head() == head
         assert found.table_id == head.table_id
@@ -83,7 +85,7 @@ class TestCreate:
     def test_a_second_one_is_refused(self, location, head):
         before = ManifestVersion(location).version
         with pytest.raises(TableExists, match="already a table"):
-            manifest.create(location, head, first_rows(head))
+            manifest.create(location, head, first_update(head))
         assert ManifestVersion(location).version == before
 
     def test_of_two_creators_one_wins(self, location, head, monkeypatch):
@@ -93,25 +95,25 @@ class TestCreate:
         before = ManifestVersion(location).version
         other = new_head()
         with pytest.raises(TableExists):
-            manifest.create(location, other, first_rows(other))
+            manifest.create(location, other, first_update(other))
         found = ManifestVersion(location)
         assert (found.version, found.head()) == (before, head)
 
     def test_a_file_is_in_the_way(self, root):
         root.write_text("not a folder")
         with pytest.raises(TableExists, match="is a file"):
-            manifest.create(Location(root), new_head(), first_rows(new_head()))
+            manifest.create(Location(root), new_head(), first_update(new_head()))
 
     def test_a_file_is_further_up_the_way(self, root):
         root.write_text("not a folder")
         with pytest.raises(TableExists, match="is a file"):
-            manifest.create(Location(root / "inside"), new_head(), first_rows(new_head()))
+            manifest.create(Location(root / "inside"), new_head(), first_update(new_head()))
 
     def test_what_cannot_be_read_is_not_replaced(self, location, head):
         for file in (location.path / "__manifest" / "_versions").iterdir():
             file.write_bytes(b"damaged")
         with pytest.raises(CorruptTable, match="cannot read the manifest"):
-            manifest.create(location, head, first_rows(head))
+            manifest.create(location, head, first_update(head))
 
 
 class TestOpening:
@@ -144,7 +146,7 @@ class TestOpening:
             ManifestVersion(Location(root)).head()
 
     def test_two_heads_are_one_too_many(self, location, head):
-        rows = next_rows(head)
+        rows = next_rows(head).to_table()
         lance.write_dataset(rows, location.manifest, mode="append")
         with pytest.raises(CorruptTable, match="2 head rows: run check"):
             ManifestVersion(location).head()
@@ -162,7 +164,7 @@ class TestSwap:
         base = ManifestVersion(location)
         base.swap(next_rows(head, "v1$a"))
         assert base.head().sequence == 1
-        assert base.read(["object_id"], "object_type = 'namespace'").num_rows == 1
+        assert base._read(["object_id"], "object_type = 'namespace'").num_rows == 1
 
     def test_a_stale_one_loses_whole(self, location, head):
         base, same = ManifestVersion(location), ManifestVersion(location)
@@ -174,7 +176,7 @@ class TestSwap:
     def test_rows_can_be_removed_in_the_same_swap(self, location, head):
         ManifestVersion(location).swap(next_rows(head, "v1$a", "v1$b"))
         base = ManifestVersion(location)
-        base.swap(next_rows(base.head(), "v1$c"), ["v1$a"])
+        base.swap(next_rows(base.head(), "v1$c", removed=["v1$a"]))
         assert ids(location) == ["v1", "v1$b", "v1$c"]
 
     def test_a_lost_column_is_told(self, location, head):
@@ -208,7 +210,7 @@ def test_a_table_whose_creation_was_cut_short_can_be_opened(root, monkeypatch):
     def fail(*_):
         raise OSError("the network is down")
 
-    monkeypatch.setattr(manifest, "publish", fail)
+    monkeypatch.setattr(manifest, "_publish", fail)
     phalanx.create(root, SCHEMA, ["country"])
     table = phalanx.open(root)
     table.append([{"id": 1, "country": "US"}])

@@ -14,7 +14,8 @@ from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.field_ids import ids_of, lance_schema
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.mapping import LeafMapping, constant, mapping_of
 from phalanx.storage.small_leaves import Member
@@ -78,7 +79,7 @@ def changed(*steps):
 def written(tmp_path_factory):
     """The rows, in a leaf of the schema as it was."""
     leaf = Leaf(Location(tmp_path_factory.mktemp("mapping")), "1_v1$dataset", SCHEMA)
-    files = leaf.write(pa.Table.from_pylist(ROWS, SCHEMA.arrow), leaf.create())
+    files = leaf.create().write(pa.Table.from_pylist(ROWS, SCHEMA.arrow))
     return leaf, leaf.commit(None, LeafDelta(added=(files,)))
 
 
@@ -291,7 +292,7 @@ class TestChanges:
         leaf, version = seen(schema)
         before = rows_of(leaf, version, schema)
         more = pa.Table.from_pylist([dict.fromkeys(schema.arrow.names)], schema.arrow)
-        files = leaf.write(more, leaf.writable(version))
+        files = leaf.writer(version).write(more)
         delta, _ = leaf.delete(version, bind(parse("s IS NULL"), schema.column))
         after = leaf.commit(version, LeafDelta((files,), delta.updated, delta.removed))
         assert leaf.wrote_anew == anew
@@ -312,12 +313,12 @@ class TestBundles:
         schema = evolution.add_column(schema, "n", pa.float32(), 2)
         for number in range(4):
             leaf = Leaf(location, f"{number}_v1$dataset", first)
-            files = leaf.write(pa.table({"id": [number], "f": [0.5]}, first.arrow), leaf.create())
+            files = leaf.create().write(pa.table({"id": [number], "f": [0.5]}, first.arrow))
             version = leaf.commit(None, LeafDelta(added=(files,)))
             leaf = Leaf(location, leaf.folder, schema)
             if number > 1:
                 rows = pa.table({"id": [number + 10], "n": [1.5]}, schema.arrow)
-                files = leaf.write(rows, leaf.writable(version))
+                files = leaf.writer(version).write(rows)
                 version = leaf.commit(version, LeafDelta(added=(files,)))
             members.append(Member(leaf.folder, version))
         parts = small_leaves._parts(location, members)

@@ -12,7 +12,8 @@ from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.files import DETACHED
-from phalanx.storage.leaf import Leaf, LeafDelta, open_leaf
+from phalanx.storage.leaf import Leaf, open_leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.small_leaves import Member
 
@@ -72,8 +73,8 @@ def rows(ids):
 
 def add(location, folder, ids, base=None, schema=SCHEMA, table=None):
     leaf = Leaf(location, folder, schema)
-    handle = leaf.create() if base is None else leaf.open(base)
-    written = leaf.write(rows(ids) if table is None else table, handle)
+    writer = leaf.create() if base is None else leaf.writer(base)
+    written = writer.write(rows(ids) if table is None else table)
     return Member(folder, leaf.commit(base, LeafDelta(added=(written,))))
 
 

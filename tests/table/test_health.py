@@ -20,10 +20,10 @@ from phalanx.storage import raw_manifest
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from phalanx.table.check import CheckReport, check_table
-from phalanx.table.rules.rule import HarmlessProblem, Problem
 from phalanx.table.format import size_text
 from phalanx.table.repair import repair_table
 from phalanx.table.retention import expire_snapshots
+from phalanx.table.rules.rule import HarmlessProblem, Problem
 from phalanx.table.vacuum import vacuum
 from tests.transaction import sabotage
 
@@ -320,7 +320,7 @@ class TestMissingFiles:
         assert not repair(table).ok
 
     def test_a_snapshot_that_a_tag_holds(self, table):
-        version = table._snapshot.tags()["kept"]["manifest_version"]
+        version = table._snapshot.tags()["kept"].manifest_version
         name = f"{2**64 - 1 - int(version):020}.manifest"
         os.unlink(f"{table.uri}/__manifest/_versions/{name}")
         assert kinds(check(table)) == {"tag-broken"}
@@ -667,7 +667,7 @@ def rows_without(table, leaf):
     location = Location(table.uri)
     whole = ManifestVersion(location, manifest(table).version - 1)
     found = []
-    for line in whole.read(["location", "read_version"], "object_type = 'table'").to_pylist():
+    for line in whole._read(["location", "read_version"], "object_type = 'table'").to_pylist():
         if line["location"] != os.path.basename(leaf["uri"]):
             uri = f"{table.uri}/{line['location']}"
             found += lance.dataset(uri, version=line.get("read_version")).to_table().to_pylist()

@@ -14,7 +14,7 @@ import pytest
 import phalanx
 from phalanx import ConflictError, InvalidInput, TableNotFound
 from phalanx.storage import cache
-from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf import Leaf, LeafWriter
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -61,12 +61,14 @@ def fail_at(monkeypatch, owner, name, call, *, after=False, error=OSError):
 class TestAllOrNothing:
     """Whatever fails before the swap, the table is as it was, and can be written again."""
 
-    @pytest.mark.parametrize("step", ["write", "commit"])
+    @pytest.mark.parametrize(
+        ("owner", "step"), [(LeafWriter, "write"), (Leaf, "commit")], ids=["write", "commit"]
+    )
     @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-    def test_a_leaf_fails(self, root, table, monkeypatch, step, after):
+    def test_a_leaf_fails(self, root, table, monkeypatch, owner, step, after):
         table.append(rows((1, "US")))
         with monkeypatch.context() as patch:
-            fail_at(patch, Leaf, step, 3, after=after)
+            fail_at(patch, owner, step, 3, after=after)
             with pytest.raises(OSError, match="it broke"):
                 table.append(rows((2, "US"), (3, "CA"), (4, "DE"), (5, "FR")))
         assert table.version == 2
@@ -109,7 +111,7 @@ class TestAllOrNothing:
         assert (phalanx.open(root).version, ids(root)) == (1, [])
 
     def test_threads_end_with_a_failure(self, table, monkeypatch):
-        fail_at(monkeypatch, Leaf, "write", 1)
+        fail_at(monkeypatch, LeafWriter, "write", 1)
         before = workers()
         with pytest.raises(OSError, match="it broke"):
             table.append(rows((1, "US"), (2, "CA")))
@@ -248,7 +250,7 @@ class TestRetries:
         """Whoever loses commits the same files on top of the winner's."""
         table.append(rows((1, "US")))
         written = Counter()
-        write = Leaf.write
+        write = LeafWriter.write
 
         def counting(self, *args):
             written["files"] += 1
@@ -263,7 +265,7 @@ class TestRetries:
             return real(self, *args, **options)
 
         stale = phalanx.open(root)
-        monkeypatch.setattr(Leaf, "write", counting)
+        monkeypatch.setattr(LeafWriter, "write", counting)
         monkeypatch.setattr(ManifestVersion, "swap", swap)
         # Without the lock both come to the swap at once.
         monkeypatch.setattr("phalanx.transaction.lock.fcntl", None)
@@ -277,7 +279,7 @@ class TestRetries:
             raise SwapLost
 
         monkeypatch.setattr(ManifestVersion, "swap", lose)
-        monkeypatch.setattr("phalanx.transaction.commit.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("phalanx.transaction.swap.PATIENCE_SECONDS", 0.05)
         with pytest.raises(ConflictError, match="nothing was written"):
             table.append(rows((1, "US")))
         assert table.version == 1

@@ -40,11 +40,11 @@ def check_history(table, versions):
     assert len(set(history["transaction_id"].to_pylist())) == versions
     assert table.version == versions
     manifest = ManifestVersion(Location(table.uri))
-    ids = manifest.read(["object_id"], "TRUE")["object_id"].to_pylist()
+    ids = manifest._read(["object_id"], "TRUE")["object_id"].to_pylist()
     assert [id for id, count in Counter(ids).items() if count > 1] == []
     columns = ["object_id", "partition_field_part"]
     for kind in ("namespace", "table"):
-        found = manifest.read(columns, f"object_type = '{kind}' AND object_id <> 'v1'")
+        found = manifest._read(columns, f"object_type = '{kind}' AND object_id <> 'v1'")
         values = found["partition_field_part"].to_pylist()
         assert sorted(values) == sorted(parts(table)), kind
 

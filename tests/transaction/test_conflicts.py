@@ -8,7 +8,8 @@ import pytest
 import phalanx
 from phalanx import ConflictError
 from phalanx.storage import leaf as leaf_module
-from phalanx.storage.leaf import Leaf, LeafDelta, Written
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.transaction.view import Commits
 
@@ -493,7 +494,7 @@ class TestEnds:
             raise SwapLost("Too many concurrent writers")
 
         monkeypatch.setattr(ManifestVersion, "swap", lose)
-        monkeypatch.setattr("phalanx.transaction.commit.PATIENCE_SECONDS", 0.05)
+        monkeypatch.setattr("phalanx.transaction.swap.PATIENCE_SECONDS", 0.05)
         with pytest.raises(ConflictError, match="lost to others") as caught:
             table.append([row(5)])
         assert table.uri in str(caught.value)

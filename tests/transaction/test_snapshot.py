@@ -107,13 +107,13 @@ def test_a_newer_snapshot_is_one_look_into_the_manifest(root, monkeypatch):
     table.append([{"id": 5, "k": "a"}, {"id": 7, "k": "b"}])
     phalanx.open(root).append([{"id": 1, "k": "a"}, {"id": 2, "k": "new"}])
     looks = []
-    read = ManifestVersion.read
+    read = ManifestVersion._read
 
     def recording(self, columns, filter):
         looks.append(filter)
         return read(self, columns, filter)
 
-    monkeypatch.setattr(ManifestVersion, "read", recording)
+    monkeypatch.setattr(ManifestVersion, "_read", recording)
     table.refresh()
     assert len(looks) == 1
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 5, 7]

@@ -19,7 +19,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """No test profits from what another has read."""
-    monkeypatch.setattr(view, "_remembered", view._Remembered(100))
+    monkeypatch.setattr(view, "_kept_statistics", view._KeptStatistics(100))
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ def table(root):
 def reads(monkeypatch):
     """The columns of every look into the manifest."""
     found = []
-    read = ManifestVersion.read
+    read = ManifestVersion._read
 
     def recording(self, columns, filter):
         found.append(list(columns))
         return read(self, columns, filter)
 
-    monkeypatch.setattr(ManifestVersion, "read", recording)
+    monkeypatch.setattr(ManifestVersion, "_read", recording)
     return found
 
 
@@ -51,7 +51,7 @@ def bounds(table, key="a"):
         for index in range(len(snapshot.leaves))
         if (row := snapshot.leaves.row(index)).keys == (key,)
     ]
-    cells = snapshot.manifest.read(["column_stats"], f"object_id = '{row.object_id}'").to_pylist()
+    cells = snapshot.manifest._read(["column_stats"], f"object_id = '{row.object_id}'").to_pylist()
     found = statistics.from_rows(cells[0]["column_stats"], snapshot.head.schema)[0]
     return found.low, found.high, found.exact
 
@@ -68,7 +68,7 @@ class TestStatistics:
         assert bounds(table) == (1, 9, False)
 
     def test_a_process_that_knows_none_reads_them(self, table, reads):
-        view._remembered = view._Remembered(100)
+        view._kept_statistics = view._KeptStatistics(100)
         table.append([{"id": 9, "k": "a"}])
         assert any("column_stats" in columns for columns in reads)
         assert bounds(table) == (5, 9, True)
@@ -77,16 +77,16 @@ class TestStatistics:
         other = phalanx.open(table.uri)
         for id in (100, -100):
             table.append([{"id": id, "k": "a"}])
-            view._remembered = view._Remembered(100)
+            view._kept_statistics = view._KeptStatistics(100)
             other.append([{"id": id * 2, "k": "a"}])
-            view._remembered = view._Remembered(100)
+            view._kept_statistics = view._KeptStatistics(100)
         assert bounds(table) == (-200, 200, True)
 
     def test_they_come_with_what_others_have_written(self, table, reads):
         """Whoever is overtaken reads what has changed once, statistics included."""
         phalanx.open(table.uri).append([{"id": 100, "k": "a"}])
         table._snapshot.statistics = {}
-        view._remembered = view._Remembered(100)
+        view._kept_statistics = view._KeptStatistics(100)
         table.refresh()
         reads.clear()
         table.append([{"id": 3, "k": "a"}])
@@ -107,7 +107,7 @@ class TestRemembering:
         return table._snapshot.leaves.row(0)
 
     def test_another_schema_reads_them_anew(self, table, row):
-        remembered, snapshot = view._Remembered(10), table._snapshot
+        remembered, snapshot = view._KeptStatistics(10), table._snapshot
         remembered.put(snapshot, row, {})
         assert remembered.get(snapshot, row) == {}
         wider = TableSchema.assign(pa.schema([*SCHEMA, ("more", pa.int64())]))
@@ -115,19 +115,19 @@ class TestRemembering:
         assert remembered.get(snapshot, row) is None
 
     def test_another_version_or_leaf(self, table, row):
-        remembered, snapshot = view._Remembered(10), table._snapshot
+        remembered, snapshot = view._KeptStatistics(10), table._snapshot
         remembered.put(snapshot, row, {})
         assert remembered.get(snapshot, replace(row, read_version=DETACHED + 1)) is None
         assert remembered.get(snapshot, snapshot.leaves.row(1)) is None
 
     @pytest.mark.parametrize("version", [None, 1, DETACHED - 1])
     def test_versions_on_main_are_not(self, table, row, version):
-        remembered = view._Remembered(10)
+        remembered = view._KeptStatistics(10)
         remembered.put(table._snapshot, replace(row, read_version=version), {})
-        assert not remembered._found
+        assert not len(remembered._kept)
 
     def test_it_is_bounded(self, table, row):
-        remembered = view._Remembered(3)
+        remembered = view._KeptStatistics(3)
         rows = [replace(row, read_version=DETACHED + n) for n in range(5)]
         for each in rows:
             remembered.put(table._snapshot, each, {})
@@ -146,7 +146,7 @@ def test_a_leaf_goes_with_its_timeline(table, monkeypatch, short):
     table.append([{"id": 9, "k": "a"}])
 
     def timelines():
-        rows = ManifestVersion(table._snapshot.location).read(["object_id"], VERSIONS)
+        rows = ManifestVersion(table._snapshot.location)._read(["object_id"], VERSIONS)
         return Counter(id.rpartition("$")[0] for id in rows["object_id"].to_pylist())
 
     (leaf,) = [row for row in table._snapshot.leaves.rows() if row.keys == ("a",)]
@@ -154,9 +154,9 @@ def test_a_leaf_goes_with_its_timeline(table, monkeypatch, short):
     assert before[leaf.object_id] < leaf.version_number, "some have expired"
     named, swap = [], ManifestVersion.swap
 
-    def recording(self, rows, removed=()):
-        named.extend(removed)
-        return swap(self, rows, removed)
+    def recording(self, update):
+        named.extend(update.removed)
+        return swap(self, update)
 
     monkeypatch.setattr(ManifestVersion, "swap", recording)
     table.delete("k = 'a'")

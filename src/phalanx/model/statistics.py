@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -211,3 +212,18 @@ def _from_bytes(data: bytes | None, type: pa.DataType) -> Any:
     if isinstance(domain, BytesDomain):
         return data
     return int.from_bytes(data, "big", signed=True)
+
+
+def are_complete(cells: pa.ListArray, schema: TableSchema) -> np.ndarray[Any, Any]:
+    """Which leaves have exact statistics of every measured column; `cells` as in the manifest."""
+    wanted = [column.field_id for column in measured_columns(schema)]
+    parents = np.asarray(pc.list_parent_indices(cells))
+    entries = pc.list_flatten(cells)
+    tight = pc.and_(
+        pc.fill_null(pc.struct_field(entries, "exact"), False),
+        pc.is_valid(pc.struct_field(entries, "null_count")),
+    )
+    measured = pc.is_in(pc.struct_field(entries, "field_id"), pa.array(wanted, pa.int32()))
+    counted = np.asarray(pc.and_(tight, measured))
+    complete: np.ndarray[Any, Any] = np.bincount(parents[counted], minlength=len(cells))
+    return complete >= len(wanted)

@@ -31,8 +31,8 @@ from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.reader import Piece
 from phalanx.spark.tasks import command_of
 from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
-from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.transaction.view import read_statistics
 

@@ -24,7 +24,7 @@ from phalanx.spark.reader import PARTITION, AboutTask, Piece
 from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import is_finer
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot

@@ -19,8 +19,8 @@ from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
 from phalanx.spark.types import exchange_type
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import fragments_of
-from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.storage.records import LeafRow
 from phalanx.storage.small_leaves import Member
 
 #: What opening a leaf costs, in bytes that could be read meanwhile.

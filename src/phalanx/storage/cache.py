@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from phalanx.storage.head import Head
-from phalanx.storage.leaf_index import Leaves
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.manifest import ManifestVersion, head_of
 
 #: Snapshots with fewer leaves are read faster from the manifest than they are looked up.
@@ -40,7 +40,7 @@ def folder() -> Path | None:
     return Path(base) / "phalanx"
 
 
-def load(manifest: ManifestVersion) -> tuple[Head, Leaves, bool] | None:
+def load(manifest: ManifestVersion) -> tuple[Head, LeafIndex, bool] | None:
     """The head and leaves of some snapshot of this table, if one is cached.
 
     The third is whether it is of this very manifest. If not, it is for the caller to check that
@@ -59,10 +59,10 @@ def load(manifest: ManifestVersion) -> tuple[Head, Leaves, bool] | None:
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
     this_one = manifest.identity is not None and row.get("manifest") == list(manifest.identity)
-    return head, Leaves(table, head.specs), this_one
+    return head, LeafIndex(table, head.specs), this_one
 
 
-def save(manifest: ManifestVersion, head: Head, leaves: Leaves) -> None:
+def save(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> None:
     """Keep a snapshot's planning columns. Failures are of no consequence."""
     path = path_of(manifest)
     if path is None or len(leaves) < SMALLEST or not head.ours:

@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from lance.fragment import FragmentMetadata
 
 from phalanx.errors import CorruptTable
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
 from phalanx.model.schema import TableSchema
 from phalanx.model.statistics import Statistics
-from phalanx.storage.leaf import BATCH_BYTES, Fragment, Leaf, LeafDelta, Rewritten, Written
+from phalanx.storage.leaf import BATCH_BYTES, Leaf, fragment_size
+from phalanx.storage.leaf_delta import LeafDelta, Rewritten, Written
+from phalanx.storage.records import FragmentSize
 
 #: From which part of the target on a file is large enough to be left alone.
 _ENOUGH = 0.75
@@ -39,91 +42,62 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Part:
-    """One fragment, as compaction sees it."""
-
-    id: int
-    #: Rows that are not deleted.
-    rows: int
-    deleted: int
-    #: Bytes of its files.
-    bytes: int
-    files: int = 1
-    #: Whether an index has its rows.
-    indexed: bool = False
-
-    @property
-    def live_bytes(self) -> int:
-        return self.bytes * self.rows // max(1, self.rows + self.deleted)
-
-    def is_due(self, target: Target) -> bool:
-        """Whether it should not stay as it is, if there is a way to better it."""
-        if self.indexed:
-            return False
-        small = self.rows < _ENOUGH * target.rows and self.live_bytes < _ENOUGH * target.bytes
-        return small or bool(self.deleted) or self.is_too_large(target)
-
-    def is_too_large(self, target: Target) -> bool:
-        return self.rows > _TOO_LARGE * target.rows or (
-            self.live_bytes > _TOO_LARGE * target.bytes and self.rows > 1
-        )
-
-
-@dataclass(frozen=True)
-class Contents:
+class LeafFragments:
     """What a version of a leaf is made of."""
 
-    parts: tuple[Part, ...]
+    fragments: tuple[FragmentSize, ...]
     #: The names of its indexes.
     indexes: tuple[str, ...]
     #: Whether it has the table's schema for its own.
     current: bool = True
 
 
-def look(leaf: Leaf, version: int | None) -> Contents:
+def look(leaf: Leaf, version: int | None) -> LeafFragments:
     """The fragments of a version."""
     handle = leaf.open(version)
     indexes = handle.describe_indices()
     covered = {id for index in indexes for part in index.segments for id in part.fragment_ids}
-    parts = []
-    for fragment in handle.get_fragments():
-        known = fragment.metadata
-        deleted = known.num_deletions
-        parts.append(
-            Part(
-                known.id,
-                known.physical_rows - deleted,
-                deleted,
-                sum(file.file_size_bytes or 0 for file in known.files),
-                len(known.files),
-                known.id in covered,
-            )
-        )
+    metadata = [fragment.metadata for fragment in handle.get_fragments()]
+    fragments = tuple(fragment_size(known, known.id in covered) for known in metadata)
     names = tuple(sorted({index.name for index in indexes}))
-    return Contents(tuple(parts), names, leaf.is_current(handle))
+    return LeafFragments(fragments, names, leaf.is_current(handle))
 
 
-def groups(parts: Sequence[Part], target: Target) -> list[tuple[Part, ...]]:
+def is_due(fragment: FragmentSize, target: Target) -> bool:
+    """Whether a fragment should be rewritten, if there is a way to better it."""
+    if fragment.indexed:
+        return False
+    small = fragment.rows < _ENOUGH * target.rows and fragment.live_bytes < _ENOUGH * target.bytes
+    return small or bool(fragment.deletions) or is_too_large(fragment, target)
+
+
+def is_too_large(fragment: FragmentSize, target: Target) -> bool:
+    return fragment.rows > _TOO_LARGE * target.rows or (
+        fragment.live_bytes > _TOO_LARGE * target.bytes and fragment.rows > 1
+    )
+
+
+def groups(fragments: Sequence[FragmentSize], target: Target) -> list[tuple[FragmentSize, ...]]:
     """The fragments that are worth rewriting, each group into one file or a few."""
-    found: list[list[Part]] = [[]]
+    runs: list[list[FragmentSize]] = [[]]
     rows = size = 0
-    for part in parts:
-        if not part.is_due(target):
-            found.append([])
+    for fragment in fragments:
+        if not is_due(fragment, target):
+            runs.append([])
             continue
-        if rows + part.rows > target.rows or size + part.live_bytes > target.bytes:
-            found.append([])
-        if not found[-1]:
+        if rows + fragment.rows > target.rows or size + fragment.live_bytes > target.bytes:
+            runs.append([])
+        if not runs[-1]:
             rows = size = 0
-        found[-1].append(part)
-        rows, size = rows + part.rows, size + part.live_bytes
-    return [tuple(group) for group in found if _is_worth_it(group, target)]
+        runs[-1].append(fragment)
+        rows, size = rows + fragment.rows, size + fragment.live_bytes
+    return [tuple(run) for run in runs if _is_worth_it(run, target)]
 
 
-def _is_worth_it(group: Sequence[Part], target: Target) -> bool:
-    if len(group) > 1:
+def _is_worth_it(run: Sequence[FragmentSize], target: Target) -> bool:
+    if len(run) > 1:
         return True
-    return bool(group) and (bool(group[0].deleted) or group[0].is_too_large(target))
+    return bool(run) and (bool(run[0].deletions) or is_too_large(run[0], target))
 
 
 def rewrite(
@@ -143,7 +117,7 @@ def rewrite(
     old = {fragment.fragment_id: fragment.metadata for fragment in handle.get_fragments()}
     current = leaf.is_current(handle)
     assert current or sorted(old) == sorted(id for ids in chosen for id in ids), leaf.uri
-    writable = handle if current else leaf.writable(version)
+    writer = leaf.writer(version)
     meter = _Meter(leaf.schema) if measure else None
     rewritten = []
     for ids in chosen:
@@ -157,7 +131,7 @@ def rewrite(
         new = Written(())
         if live:
             rows = list(batches) if _size(before) <= _SMALL_BYTES else batches
-            new = leaf.write_stream(rows, writable, target.rows, target.bytes)
+            new = writer.write_stream(rows, target.rows, target.bytes)
         if new.rows != live:
             raise CorruptTable(
                 f"the leaf {leaf.uri} should have {live} rows in the fragments {list(ids)}, and "
@@ -169,7 +143,7 @@ def rewrite(
 
 
 def _rows(
-    leaf: Leaf, version: int, ids: Sequence[int], fragments: Sequence[Fragment]
+    leaf: Leaf, version: int, ids: Sequence[int], fragments: Sequence[FragmentMetadata]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of fragments, with the table's types."""
     schema, whole = leaf.schema.arrow, _size(fragments) <= _SMALL_BYTES
@@ -178,7 +152,7 @@ def _rows(
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
-def _size(fragments: Sequence[Fragment]) -> int:
+def _size(fragments: Sequence[FragmentMetadata]) -> int:
     return sum(file.file_size_bytes or 0 for f in fragments for file in f.files)
 
 

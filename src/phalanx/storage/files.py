@@ -58,7 +58,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Contents:
+class VersionFiles:
     """What one version of a dataset refers to, and what it holds."""
 
     #: Paths of files, with their sizes where the version knows them.
@@ -83,7 +83,7 @@ class Live:
     #: Whether it is not known which transaction files are needed: then all of them are.
     all_transactions: bool = False
 
-    def add(self, found: Contents) -> None:
+    def add(self, found: VersionFiles) -> None:
         self.paths.update(found.files)
         if found.indexes is None or self.indexes is None:
             self.indexes = None
@@ -238,7 +238,7 @@ class DatasetFolder:
                 f"{self.location.reason(error)}"
             ) from None
 
-    def contents(self, version: int | None) -> Contents:
+    def contents(self, version: int | None) -> VersionFiles:
         """What a version refers to. Raises CorruptTable where it cannot be read."""
         handle = self.open(version)
         number = int(handle.version)
@@ -255,7 +255,7 @@ class DatasetFolder:
             if deletions:
                 files[deletions] = None
         files[self._version_files.get(number, f"_versions/d{number}.manifest")] = None
-        return Contents(
+        return VersionFiles(
             files,
             self._indexes(handle),
             _transaction_file(handle, number),
@@ -281,7 +281,7 @@ class DatasetFolder:
         """
         return self.missing_of(self.contents(version))
 
-    def missing_of(self, found: Contents) -> list[str]:
+    def missing_of(self, found: VersionFiles) -> list[str]:
         gone = []
         for path, size in found.files.items():
             file = self.by_path.get(path)
@@ -403,7 +403,7 @@ def _session(location: Location) -> LanceFileSession:
 
 
 def schema_fields(schema: TableSchema) -> tuple[tuple[int, str, str], ...]:
-    """The fields of a table's schema as `Contents.fields` gives those of a leaf."""
+    """The fields of a table's schema as `VersionFiles.fields` gives those of a leaf."""
     listed = _fields(LanceSchema.from_pyarrow(schema.arrow).fields())
     ids = schema.field_ids
     return tuple((id, path, type) for id, (_, path, type) in zip(ids, listed, strict=True))

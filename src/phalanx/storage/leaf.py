@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -24,15 +24,15 @@ from phalanx.model.predicates import Predicate, to_text
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
+from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_types import stored_batches, stored_table
+from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import LeafMapping, mapping_of
+from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
 
 log = logging.getLogger("phalanx")
 
-#: Lance's description of a fragment, which others hand around and only this file looks into.
-Fragment = FragmentMetadata
-#: The operation that leaves nothing of the version before it, as `Leaf.changes` tells it.
-Overwrite = LanceOperation.Overwrite
 #: The version of a leaf that has just been made and holds no row.
 EMPTY_VERSION = 1
 #: How far back a leaf's changes are followed before they count as unknown.
@@ -41,114 +41,6 @@ _LONGEST_LINE = 1000
 #: 8,192 would be many small batches.
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 65_536
-
-
-@dataclass(frozen=True)
-class Written:
-    """Files that have been written to a leaf and that no version names yet."""
-
-    fragments: tuple[FragmentMetadata, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(fragment.physical_rows for fragment in self.fragments)
-
-    @property
-    def bytes(self) -> int:
-        return sum(f.file_size_bytes or 0 for frag in self.fragments for f in frag.files)
-
-
-@dataclass(frozen=True)
-class FragmentSize:
-    """A fragment of a leaf's version, as far as it is known without reading its rows."""
-
-    id: int
-    #: Rows that are not deleted.
-    rows: int
-    bytes: int
-    deletions: int
-    paths: frozenset[str]
-
-    def is_still(self, other: FragmentSize) -> bool:
-        """Whether this is a fragment of an earlier version with the very same rows.
-
-        Columns may have come or gone since, in files of their own.
-        """
-        same = (self.id, self.rows, self.deletions) == (other.id, other.rows, other.deletions)
-        return same and bool(self.paths & other.paths)
-
-
-@dataclass(frozen=True)
-class Rewritten:
-    """Rows that are in other files than before: the fragments they were in, and the new ones."""
-
-    old: tuple[FragmentMetadata, ...]
-    new: Written
-
-    @property
-    def old_bytes(self) -> int:
-        return sum(f.file_size_bytes or 0 for fragment in self.old for f in fragment.files)
-
-
-@dataclass(frozen=True)
-class LeafDelta:
-    """What changes in a leaf from one version to the next."""
-
-    added: tuple[Written, ...] = ()
-    #: Fragments with more deletions than before, by id, and fragments without a row left.
-    updated: Mapping[int, FragmentMetadata] = field(default_factory=dict)
-    removed: frozenset[int] = frozenset()
-    #: Whether nothing of the version before stays.
-    replaced: bool = False
-    #: The same rows in other files. It goes with nothing else; with `replaced` it is all rows, in
-    #: files for another schema than the version before has.
-    rewritten: tuple[Rewritten, ...] = ()
-
-    @property
-    def is_change(self) -> bool:
-        changes = self.added or self.updated or self.removed or self.replaced
-        return bool(changes or self.rewritten)
-
-    @property
-    def touched(self) -> frozenset[int]:
-        """The fragments of the version before that do not stay as they are."""
-        rewritten = {fragment.id for part in self.rewritten for fragment in part.old}
-        return frozenset(self.updated) | self.removed | rewritten
-
-    @property
-    def paths(self) -> frozenset[str]:
-        """The data files that are added."""
-        written = (*self.added, *(part.new for part in self.rewritten))
-        fragments = [fragment for part in written for fragment in part.fragments]
-        return frozenset(file.path for fragment in fragments for file in fragment.files)
-
-    @property
-    def identity(self) -> Any:
-        """Equal for deltas made of the same files."""
-        added = tuple(id(part) for part in (*self.added, *self.rewritten))
-        updated = tuple(sorted((number, id(found)) for number, found in self.updated.items()))
-        return added, updated, self.removed, self.replaced
-
-    def operation(self, schema: TableSchema) -> LanceOperation.BaseOperation:
-        """The Lance operation that makes this change."""
-        fragments = [fragment for part in self.added for fragment in part.fragments]
-        if self.replaced:
-            fragments += [f for part in self.rewritten for f in part.new.fragments]
-            return LanceOperation.Overwrite(lance_schema(schema), fragments)
-        if self.rewritten:
-            groups = [
-                LanceOperation.RewriteGroup(list(part.old), list(part.new.fragments))
-                for part in self.rewritten
-            ]
-            return LanceOperation.Rewrite(groups, [])
-        if not self.touched:
-            return LanceOperation.Append(fragments)
-        updated, removed = list(self.updated.values()), sorted(self.removed)
-        if not fragments:
-            return LanceOperation.Delete(updated, removed, "")
-        return LanceOperation.Update(
-            removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
-        )
 
 
 #: A row's id is its fragment and, in the lower bits, its place in it.
@@ -171,9 +63,9 @@ class Leaf:
         """The Lance dataset at a version (detached ones too), or the newest on main."""
         return open_leaf(self.location, self.folder, version)
 
-    def create(self) -> Any:
-        """The empty leaf: made now, or by somebody else just before."""
-        return self._numbered(self._create())
+    def create(self) -> LeafWriter:
+        """Make the empty leaf, or take the one that somebody else has just made."""
+        return LeafWriter(self, self._numbered(self._create()))
 
     def _create(self) -> Any:
         try:
@@ -217,45 +109,9 @@ class Leaf:
             storage_options=self.location.options,
         )
 
-    def writable(self, version: int | None) -> Any:
-        """What files that are to be added to a version are written for."""
-        return self._numbered(self.open(version))
-
-    def write(self, table: pa.Table, handle: Any) -> Written:
-        """Write rows as new files of the leaf."""
-        return self._written(_aligned(_unsliced(table)), table.schema, handle)
-
-    def _written(
-        self,
-        rows: pa.Table | Iterable[pa.RecordBatch],
-        schema: pa.Schema,
-        handle: Any,
-        **limits: Any,
-    ) -> Written:
-        failed: list[PhalanxError] = []
-        if not isinstance(rows, pa.Table):
-            rows = pa.RecordBatchReader.from_batches(schema, _watched(rows, failed))
-        try:
-            fragments = write_fragments(
-                rows, handle, schema=schema, storage_options=self.location.options, **limits
-            )
-        except (ValueError, OSError):
-            if failed:  # Lance has made a text of it, with a traceback.
-                raise failed[0] from None
-            raise
-        return Written(tuple(fragments))
-
-    def write_stream(
-        self, batches: Iterable[pa.RecordBatch], handle: Any, max_rows: int, max_bytes: int
-    ) -> Written:
-        """Write rows as they come, as new files of about these sizes at most."""
-        stored = self.schema.stored
-        rows: Any = _stored(batches, stored)
-        if isinstance(batches, list):  # they are all there: a stream would only be slower
-            rows = pa.Table.from_batches(rows, stored)
-        return self._written(
-            rows, stored, handle, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
-        )
+    def writer(self, version: int | None) -> LeafWriter:
+        """What writes files that are to be added to a version, or to the newest on main."""
+        return LeafWriter(self, self._numbered(self.open(version)))
 
     def commit(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on top of a version; detached, so nobody sees it. Its version.
@@ -270,7 +126,7 @@ class Leaf:
                 with contextlib.suppress(CorruptTable):
                     handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
-                handle = self.create()
+                handle = self._numbered(self._create())
             if handle.version != EMPTY_VERSION:
                 delta = replace(delta, replaced=True)
         else:
@@ -310,9 +166,11 @@ class Leaf:
             gone = LanceOperation.Delete(list(delta.updated.values()), sorted(delta.removed), "")
             handle = self._commit(handle, gone)
         names, stored = self.schema.tagged.names, self.schema.stored
-        rows = _stored(scanned(self.location, self.uri, handle, mapping, names, None), stored)
+        rows = stored_batches(
+            scanned(self.location, self.uri, handle, mapping, names, None), stored
+        )
         self.wrote_anew = True
-        anew = self._written(rows, stored, self._numbered(handle))
+        anew = LeafWriter(self, self._numbered(handle)).write_batches(rows, stored)
         replaced = LeafDelta(added=(anew,), replaced=True).operation(self.schema)
         return self._commit(handle, replaced), LeafDelta(added=delta.added)
 
@@ -363,7 +221,7 @@ class Leaf:
             return _marked((f, f.delete(filter)) for f in handle.get_fragments())
 
     def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
-        """The same for rows by their ids, an array of numbers."""
+        """Mark rows as deleted by their ids, an array of numbers; how many there are."""
         handle, fragments = self.open(version), ids >> _FRAGMENT_BITS
         chosen = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
         found = ((handle.get_fragment(n), rows & (2**_FRAGMENT_BITS - 1)) for n, rows in chosen)
@@ -394,23 +252,35 @@ class Leaf:
         files = [file for fragment in fragments for file in fragment.metadata.files]
         return sum(file.file_size_bytes or 0 for file in files), len(fragments)
 
-    def changes(self, since: int, until: int) -> list[Any] | None:
-        """The Lance operations that led from one version to a later one, newest first.
+    def changes(self, since: int, until: int) -> list[LeafChange] | None:
+        """What was done from one version to a later one, newest first.
 
-        None where they cannot be told: the versions are not of one line.
+        None where it cannot be told: the versions are not of one line.
         """
-        found: list[Any] = []
+        changes: list[LeafChange] = []
         version = until
         while version != since:
             try:
                 transaction = self.open(version).read_transaction(version)
-            except (CorruptTable, OSError, ValueError):
+            except (CorruptTable, *LANCE_ERRORS):
                 return None
-            if transaction is None or len(found) > _LONGEST_LINE:
+            if transaction is None or len(changes) > _LONGEST_LINE:
                 return None
-            found.append(transaction.operation)
+            changes.append(_change_of(transaction.operation))
             version = transaction.read_version
-        return found
+        return changes
+
+    def data_files(self, version: int | None) -> Iterator[DataFileRow]:
+        """The data files of a version."""
+        for fragment in self.open(version).get_fragments():
+            for file in fragment.metadata.files:
+                yield DataFileRow(
+                    f"{self.uri}/data/{file.path}",
+                    fragment.fragment_id,
+                    fragment.metadata.physical_rows,
+                    fragment.num_deletions,
+                    file.file_size_bytes,
+                )
 
     def scan(
         self,
@@ -462,6 +332,47 @@ class Leaf:
             return sum(int(fragment.count_rows(filter)) for fragment in chosen)
 
 
+class LeafWriter:
+    """Writes files for a leaf. Nothing refers to them until they are committed."""
+
+    def __init__(self, leaf: Leaf, handle: Any) -> None:
+        self._leaf, self._handle = leaf, handle
+
+    def write(self, table: pa.Table) -> Written:
+        """Write rows as new files of the leaf."""
+        return self.write_batches(stored_table(table), table.schema)
+
+    def write_stream(
+        self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
+    ) -> Written:
+        """Write rows as they come, as new files of about these sizes at most."""
+        stored = self._leaf.schema.stored
+        rows: Any = stored_batches(batches, stored)
+        if isinstance(batches, list):  # they are all there: a stream would only be slower
+            rows = pa.Table.from_batches(rows, stored)
+        return self.write_batches(
+            rows, stored, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
+        )
+
+    def write_batches(
+        self, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **limits: Any
+    ) -> Written:
+        """Write rows that are in the shape that Lance takes."""
+        failures: list[PhalanxError] = []
+        if not isinstance(rows, pa.Table):
+            rows = pa.RecordBatchReader.from_batches(schema, _watched(rows, failures))
+        options = self._leaf.location.options
+        try:
+            fragments = write_fragments(
+                rows, self._handle, schema=schema, storage_options=options, **limits
+            )
+        except LANCE_ERRORS:
+            if failures:  # Lance has made a text of it, with a traceback.
+                raise failures[0] from None
+            raise
+        return Written(tuple(fragments))
+
+
 def written_anew(location: Location, folder: str, since: int, until: int) -> int | None:
     """The version in between that has the rows of the first, written anew for another schema.
 
@@ -482,21 +393,45 @@ def written_anew(location: Location, folder: str, since: int, until: int) -> int
     return None
 
 
+def _change_of(operation: Any) -> LeafChange:
+    """What a Lance operation does to the rows of a leaf."""
+    match operation:
+        case LanceOperation.Append():
+            return LeafChange(frozenset(), adds_rows=True)
+        case LanceOperation.Delete():
+            updated = frozenset(fragment.id for fragment in operation.updated_fragments)
+            removed = frozenset(operation.deleted_fragment_ids)
+            return LeafChange(updated | removed, removes_rows=True)
+        case LanceOperation.Update():
+            updated = frozenset(fragment.id for fragment in operation.updated_fragments)
+            removed = frozenset(operation.removed_fragment_ids)
+            return LeafChange(updated | removed, bool(operation.new_fragments), removes_rows=True)
+        case LanceOperation.Rewrite():
+            old = (f.id for group in operation.groups for f in group.old_fragments)
+            return LeafChange(frozenset(old))
+        case LanceOperation.CreateIndex():
+            return LeafChange(frozenset())
+    return LeafChange(None, adds_rows=True, removes_rows=True)
+
+
 def fragments_of(location: Location, folder: str, version: int | None) -> list[FragmentSize]:
     """The fragments of a version of a leaf, in the order of their ids."""
-    found = []
-    for fragment in open_leaf(location, folder, version).get_fragments():
-        files, deletions = fragment.metadata.files, fragment.num_deletions
-        found.append(
-            FragmentSize(
-                fragment.fragment_id,
-                fragment.physical_rows - deletions,
-                sum(file.file_size_bytes or 0 for file in files),
-                deletions,
-                frozenset(file.path for file in files),
-            )
-        )
-    return sorted(found, key=lambda fragment: fragment.id)
+    fragments = open_leaf(location, folder, version).get_fragments()
+    sizes = [fragment_size(fragment.metadata) for fragment in fragments]
+    return sorted(sizes, key=lambda fragment: fragment.id)
+
+
+def fragment_size(fragment: FragmentMetadata, indexed: bool = False) -> FragmentSize:
+    """What Lance says of a fragment, as a value of ours."""
+    deletions = fragment.num_deletions
+    return FragmentSize(
+        fragment.id,
+        fragment.physical_rows - deletions,
+        sum(file.file_size_bytes or 0 for file in fragment.files),
+        deletions,
+        frozenset(file.path for file in fragment.files),
+        indexed,
+    )
 
 
 def open_leaf(location: Location, folder: str, version: int | None) -> Any:
@@ -566,7 +501,7 @@ def evaluating(
         raise InvalidInput(f"Lance cannot evaluate {to_text(where)}: {reason}") from None
 
 
-def _marked(fragments: Iterable[tuple[Any, Fragment | None]]) -> tuple[LeafDelta, int]:
+def _marked(fragments: Iterable[tuple[Any, FragmentMetadata | None]]) -> tuple[LeafDelta, int]:
     """What has become of fragments of which rows were marked as deleted, and of how many."""
     updated: dict[int, FragmentMetadata] = {}
     removed = set()
@@ -586,49 +521,6 @@ def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:
     return None if fragments is None else [handle.get_fragment(id) for id in fragments]
 
 
-def check_storable(schema: TableSchema) -> None:
-    """Raise InvalidInput for a column that Lance refuses, or takes and cannot give back."""
-    for column in schema.arrow:
-        _check_field(column, column.name)
-    try:
-        lance_schema(schema)
-    except (ValueError, OSError) as error:
-        reason = lance_errors.reason(error)
-        raise InvalidInput(f"Lance cannot store this schema: {reason}") from None
-
-
-def _check_field(column: pa.Field, name: str) -> None:
-    type, t = column.type, pa.types
-    if isinstance(type, pa.BaseExtensionType):
-        type = type.storage_type
-    children = [type.field(i) for i in range(type.num_fields)]
-    wrong = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
-    if "`" in column.name:
-        raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
-    if t.is_string_view(type) or t.is_binary_view(type):
-        raise wrong
-    if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):
-        raise wrong
-    if t.is_fixed_size_list(type) and not _has_fixed_width(type.value_type):
-        raise wrong
-    for child in children:
-        _check_field(child, f"{name}.{child.name}")
-
-
-def _has_fixed_width(type: pa.DataType) -> bool:
-    if pa.types.is_fixed_size_list(type):
-        return _has_fixed_width(type.value_type)
-    t = pa.types
-    return bool(t.is_primitive(type) or t.is_decimal(type) or t.is_fixed_size_binary(type))
-
-
-def _stored(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows that have been read, as they are written."""
-    for batch in batches:
-        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
-        yield from _aligned(_unsliced(table)).to_batches()
-
-
 def _watched(
     batches: Iterable[pa.RecordBatch], failed: list[PhalanxError]
 ) -> Iterator[pa.RecordBatch]:
@@ -638,47 +530,6 @@ def _watched(
     except PhalanxError as error:
         failed.append(error)
         raise
-
-
-def _unsliced(table: pa.Table) -> pa.Table:
-    """The rows with structs of structs copied: Lance fails on a slice of those."""
-    for index, column in enumerate(table.schema):
-        if _has_deep_struct(column.type):
-            rows = pa.array(range(table.num_rows), pa.int64())
-            table = table.set_column(index, column, table.column(index).take(rows))
-    return table
-
-
-def _aligned(table: pa.Table) -> pa.Table:
-    """The rows with decimals where Lance expects them: Arrow streams align to 8 bytes only."""
-    for index, column in enumerate(table.schema):
-        if _has_decimal(column.type):
-            chunks = [_aligned_array(chunk) for chunk in table.column(index).chunks]
-            table = table.set_column(index, column, pa.chunked_array(chunks, column.type))
-    return table
-
-
-def _aligned_array(array: pa.Array) -> pa.Array:
-    if any(buffer is not None and buffer.address % 16 for buffer in array.buffers()):
-        return pa.concat_arrays([array, array.slice(0, 0)])
-    return array
-
-
-def _has_decimal(type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type):
-        return _has_decimal(type.value_type)
-    if pa.types.is_decimal(type):
-        return True
-    return any(_has_decimal(type.field(i).type) for i in range(type.num_fields))
-
-
-def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
-    is_struct = bool(pa.types.is_struct(type))
-    if is_struct and inside:
-        return True
-    return any(
-        _has_deep_struct(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
-    )
 
 
 def _paths(handle: Any) -> frozenset[str]:

@@ -8,7 +8,7 @@ memory (`phalanx.storage.cache`), so that a fresh process plans at once.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +21,10 @@ from phalanx.model.domains import domain_of
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
-from phalanx.storage.manifest import (
-    TABLE,
-    VERSION,
-    ManifestVersion,
-    manifest_schema,
-    partition_columns,
-)
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.manifest_update import READ_VERSION, manifest_schema, partition_columns
+from phalanx.storage.names import leaf_version, spec_of
+from phalanx.storage.records import LeafRow
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
@@ -37,28 +34,7 @@ _INSERT_ONE_BY_ONE = 256
 _PLANNING = ("object_id", "location", "spec_id", *_CHANGING)
 
 
-@dataclass(frozen=True)
-class LeafRow:
-    """One leaf. `keys` are its partition values; `read_version` None means newest on main."""
-
-    index: int
-    object_id: str
-    location: str
-    read_version: int | None
-    spec_id: int
-    keys: tuple[Any, ...]
-    version_number: int
-    row_count: int | None
-    byte_count: int | None
-    fragment_count: int | None
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the namespaces above it, without the spec's."""
-        return self.object_id.split("$")[1:-1]
-
-
-class Leaves:
+class LeafIndex:
     """The leaves of one snapshot."""
 
     def __init__(self, table: pa.Table, specs: Iterable[PartitionSpec]) -> None:
@@ -69,10 +45,16 @@ class Leaves:
         return int(self.table.num_rows)
 
     @staticmethod
-    def read(manifest: ManifestVersion, head: Head) -> Leaves:
-        """Read the planning columns of every leaf."""
-        found = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}'", many=True)
-        return Leaves.of_rows(found, manifest, head)
+    def read(
+        manifest: ManifestVersion,
+        head: Head,
+        *,
+        ids: Sequence[str] | None = None,
+        since: int | None = None,
+    ) -> LeafIndex:
+        """Read every leaf, some leaves by their ids, or those written since a version."""
+        rows = manifest.leaves(LeafIndex.columns_in(head), ids=ids, since=since)
+        return LeafIndex.of_rows(rows, manifest, head)
 
     @staticmethod
     def columns_in(head: Head) -> list[str]:
@@ -80,45 +62,44 @@ class Leaves:
         return [*_PLANNING, *partition_columns(head.specs)]
 
     @staticmethod
-    def of_rows(found: pa.Table, manifest: ManifestVersion, head: Head) -> Leaves:
+    def of_rows(rows: pa.Table, manifest: ManifestVersion, head: Head) -> LeafIndex:
         """The leaves of rows that have been read. Raises CorruptTable where a column is lost."""
         for name, field in partition_columns(head.specs).items():
-            if name not in found.schema.names:
+            if name not in rows.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
                 )
-            if found.schema.field(name).type != field.result_type:
-                # Widened by somebody who did not live to tell the table so.
-                index = found.schema.names.index(name)
-                column = found.column(name).cast(field.result_type)
-                found = found.set_column(index, name, column)
-        return Leaves._sorted(_completed(found, manifest), head.specs)
+            if rows.schema.field(name).type != field.result_type:
+                # A column was widened by a transaction that failed before its swap.
+                index = rows.schema.names.index(name)
+                rows = rows.set_column(index, name, rows.column(name).cast(field.result_type))
+        return LeafIndex._sorted(_completed(rows, manifest), head.specs)
 
     @staticmethod
-    def _sorted(found: pa.Table, specs: Iterable[PartitionSpec]) -> Leaves:
+    def _sorted(rows: pa.Table, specs: Iterable[PartitionSpec]) -> LeafIndex:
         """Planning columns in any order and with plain values, made into leaves."""
         specs = tuple(specs)
-        arrays: dict[str, Any] = {name: found.column(name) for name in _PLANNING}
+        arrays: dict[str, Any] = {name: rows.column(name) for name in _PLANNING}
         order = [_array(arrays["spec_id"])]
         for name in partition_columns(specs):
-            column = column_of(_one(found.column(name)))
+            column = column_of(_one(rows.column(name)))
             indices = pa.array(column.codes, pa.int32(), mask=column.codes < 0)
             arrays[name] = pa.DictionaryArray.from_arrays(indices, column.values)
             order.append(column.codes)
         ranks = np.lexsort(order[::-1])
-        return Leaves(pa.table(arrays).take(pa.array(ranks)), specs)
+        return LeafIndex(pa.table(arrays).take(pa.array(ranks)), specs)
 
     @staticmethod
-    def empty(specs: Iterable[PartitionSpec]) -> Leaves:
+    def empty(specs: Iterable[PartitionSpec]) -> LeafIndex:
         """The leaves of a table without rows."""
         specs = tuple(specs)
         fields = partition_columns(specs).values()
         schema = manifest_schema(specs)
         plain = [schema.field(name) for name in _PLANNING]
         plain += [pa.field(f.column_name, f.result_type) for f in fields]
-        return Leaves._sorted(pa.schema(plain).empty_table(), specs)
+        return LeafIndex._sorted(pa.schema(plain).empty_table(), specs)
 
-    def under(self, specs: Iterable[PartitionSpec]) -> Leaves:
+    def under(self, specs: Iterable[PartitionSpec]) -> LeafIndex:
         """The same leaves, of a table that has got more specs or fields of wider types."""
         specs, table = tuple(specs), self.table
         for name, field in partition_columns(specs).items():
@@ -131,13 +112,13 @@ class Leaves:
                 values = column.dictionary.cast(field.result_type)
                 wider = pa.DictionaryArray.from_arrays(column.indices, values)
                 table = table.set_column(table.schema.names.index(name), name, wider)
-        return Leaves(table, specs)
+        return LeafIndex(table, specs)
 
-    def none(self) -> Leaves:
+    def none(self) -> LeafIndex:
         """The same table without leaves."""
-        return Leaves(self.table.slice(0, 0), self.specs.values())
+        return LeafIndex(self.table.slice(0, 0), self.specs.values())
 
-    def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> Leaves:
+    def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> LeafIndex:
         """The leaves after some have changed, come (`index` is -1) or gone."""
         known = [row for row in changed if row.index >= 0]
         new = [row for row in changed if row.index < 0]
@@ -150,10 +131,10 @@ class Leaves:
         if removed:
             gone = pc.is_in(table.column("object_id"), pa.array(sorted(removed), pa.string()))
             table = table.filter(pc.invert(gone))
-        leaves = Leaves(table, self.specs.values())
+        leaves = LeafIndex(table, self.specs.values())
         return leaves._inserted(new) if new else leaves
 
-    def _inserted(self, new: Sequence[LeafRow]) -> Leaves:
+    def _inserted(self, new: Sequence[LeafRow]) -> LeafIndex:
         """The leaves with some more, each where it belongs in the order."""
         fields = partition_columns(self.specs.values())
         if len(new) > _INSERT_ONE_BY_ONE or not len(self):
@@ -162,7 +143,7 @@ class Leaves:
                 index = table.schema.names.index(name)
                 table = table.set_column(index, name, table.column(name).cast(field.result_type))
             more = _rows_table(new, table.schema, self.specs)
-            return Leaves._sorted(pa.concat_tables([table, more]), self.specs.values())
+            return LeafIndex._sorted(pa.concat_tables([table, more]), self.specs.values())
         plain = _rows_table(new, _plain_schema(self.table.schema, fields), self.specs)
         old = {name: self.column(name) for name in fields}
         grown = {name: _grown(old[name], _one(plain.column(name))) for name in fields}
@@ -185,7 +166,22 @@ class Leaves:
             else:
                 both = pa.concat_arrays([_one(self.table.column(name)), _one(plain.column(name))])
                 columns[name] = both.take(pa.array(taken))
-        return Leaves(pa.table(columns), self.specs.values())
+        return LeafIndex(pa.table(columns), self.specs.values())
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of the leaves."""
+        return self.table.column("object_id")
+
+    @property
+    def folders(self) -> pa.ChunkedArray:
+        """The folders of the leaves, relative to the table's root."""
+        return self.table.column("location")
+
+    @property
+    def read_versions(self) -> pa.ChunkedArray:
+        """The versions to read; NULL for the newest on main."""
+        return self.table.column(READ_VERSION)
 
     @cached_property
     def spec_ids(self) -> Array:
@@ -239,6 +235,17 @@ class Leaves:
         at = np.asarray(indices, dtype=np.int64)
         return self._rows(self.table.select(_PLANNING).take(pa.array(at)), at)
 
+    def by_id(self, ids: Iterable[str]) -> dict[str, LeafRow]:
+        """Leaves by their ids; those that are not here are left out."""
+        wanted = set(ids)
+        places = [at for at, id in enumerate(self.ids.to_pylist()) if id in wanted]
+        return {row.object_id: row for row in self.rows(places)}
+
+    def are_in(self, indices: Array, ids: Collection[str]) -> Array:
+        """Which of some leaves have one of some ids."""
+        chosen = self.ids.take(pa.array(indices))
+        return np.asarray(pc.is_in(chosen, pa.array(sorted(ids), pa.string())))
+
     def _rows(self, part: pa.Table, at: Array) -> list[LeafRow]:
         cells = {name: part.column(name).to_pylist() for name in _PLANNING}
         for name in _NUMBERS[1:]:
@@ -269,9 +276,11 @@ class Leaves:
         known = {code: domain.key(column.values[code]) for code in set(codes) if code >= 0}
         return [known.get(code) for code in codes]
 
-    def versions(self, indices: Array) -> Iterator[tuple[str, int | None]]:
-        """Folder and version of some leaves."""
-        chosen = self.table.select(["location", "read_version"]).take(pa.array(indices))
+    def versions(self, indices: Array | None = None) -> Iterator[tuple[str, int | None]]:
+        """Folder and version of some leaves, or of all."""
+        chosen = self.table.select(["location", READ_VERSION])
+        if indices is not None:
+            chosen = chosen.take(pa.array(indices))
         return zip(*(column.to_pylist() for column in chosen.columns), strict=True)
 
     def holds(self, row: LeafRow | None) -> bool:
@@ -453,38 +462,36 @@ def _valid(array: pa.Array) -> Array:
     return bits[array.offset : array.offset + len(array)].astype(bool)
 
 
-def _completed(found: pa.Table, manifest: ManifestVersion) -> pa.Table:
+def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
     """The planning columns of a manifest that may lack some: one that another client wrote."""
-    rows = found.num_rows
-    ids = found.column("object_id").to_pylist() if "spec_id" not in found.schema.names else []
+    count = rows.num_rows
+    ids = rows.column("object_id").to_pylist() if "spec_id" not in rows.schema.names else []
     defaults: Mapping[str, Any] = {
-        "spec_id": lambda: pa.array([int(id.split("$")[0][1:]) for id in ids], pa.int32()),
-        "read_version": lambda: pa.nulls(rows, pa.uint64()),
-        **{name: (lambda: pa.nulls(rows, pa.int64())) for name in _NUMBERS},
+        "spec_id": lambda: pa.array([spec_of(id) for id in ids], pa.int32()),
+        READ_VERSION: lambda: pa.nulls(count, pa.uint64()),
+        **{name: (lambda: pa.nulls(count, pa.int64())) for name in _NUMBERS},
     }
     for name, default in defaults.items():
-        if name not in found.schema.names:
-            found = found.append_column(name, default())
-    if found.column("read_version").null_count:
-        found = _with_newest_versions(found, manifest)
-    return found
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, default())
+    if rows.column(READ_VERSION).null_count and manifest.has_column(READ_VERSION):
+        rows = _with_newest_versions(rows, manifest)
+    return rows
 
 
-def _with_newest_versions(found: pa.Table, manifest: ManifestVersion) -> pa.Table:
-    """`read_version` from the newest version row, for tables that leave it NULL themselves."""
-    if "read_version" not in manifest.dataset.schema.names:
-        return found
-    rows = manifest.read(["object_id", "read_version"], f"object_type = '{VERSION}'")
+def _with_newest_versions(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
+    """`read_version` from the newest row of the timeline, for leaves that leave it NULL."""
     newest: dict[str, tuple[int, int]] = {}
-    for id, version in zip(*(rows.column(i).to_pylist() for i in (0, 1)), strict=True):
-        table, _, number = id.rpartition("$")
-        if number.isdigit() and version is not None:
-            newest[table] = max(newest.get(table, (0, 0)), (int(number), version))
-    ids = found.column("object_id").to_pylist()
-    current = found.column("read_version").to_pylist()
+    for id, version in manifest.timeline():
+        numbered = leaf_version(id)
+        if numbered is not None and version is not None:
+            leaf, number = numbered
+            newest[leaf] = max(newest.get(leaf, (0, 0)), (number, version))
+    ids = rows.column("object_id").to_pylist()
+    current = rows.column(READ_VERSION).to_pylist()
     versions = [
         version if version is not None else newest.get(id, (0, None))[1]
         for id, version in zip(ids, current, strict=True)
     ]
-    index = found.schema.names.index("read_version")
-    return found.set_column(index, "read_version", pa.array(versions, pa.uint64()))
+    index = rows.schema.names.index(READ_VERSION)
+    return rows.set_column(index, READ_VERSION, pa.array(versions, pa.uint64()))

@@ -1,16 +1,8 @@
-"""The `__manifest` table: one row for every namespace, leaf, leaf version and transaction.
+"""The `__manifest` of a table: one row for every namespace, leaf, leaf version and transaction.
 
-Its layout is Appendix C of the specification. Columns and rows that the specification does not
-know are ours, and stock clients pass over them:
-
-| column                                | on rows                   | holds                       |
-|---------------------------------------|---------------------------|-----------------------------|
-| `spec_id`                             | table                     | the spec it was written by  |
-| `version_number`                      | table                     | the newest in its timeline  |
-| `row_count byte_count fragment_count` | table                     | the leaf's size             |
-| `column_stats`                        | table                     | read only on request        |
-| `sequence`                            | table, __head, transaction| the version that wrote it   |
-| `committed_at`                        | __head, transaction       | when                        |
+`ManifestVersion` answers the questions that the rest of Phalanx asks about one version of it, and
+changes it. What it is made of is in `phalanx.storage.manifest_update`; nothing above storage knows
+its columns.
 
 `swap` is the one way to change rows: a merge that always carries the head row, compared against
 the version it was prepared from. It either lands whole or raises `SwapLost`.
@@ -23,9 +15,10 @@ import datetime as dt
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import pyarrow as pa
@@ -34,49 +27,31 @@ from lance.fragment import write_fragments
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
-from phalanx.model.domains import domain_of
 from phalanx.model.schema import TableSchema
-from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
+from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import quote
-from phalanx.storage import lance_errors
+from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.names import transaction_row
-
-NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
-TRANSACTION, TAG, STREAM = "transaction", "tag", "stream"
-READ_VERSION = "read_version"
+from phalanx.storage.manifest_update import (
+    INDEXED,
+    READ_VERSION,
+    STATISTICS,
+    TABLE,
+    TAG,
+    TRANSACTION,
+    VERSION,
+    ManifestUpdate,
+    partition_columns,
+)
+from phalanx.storage.records import EpochRecord, TagRecord, TimelineRow, TransactionRecord
 
 #: A bit that no stock client knows: it makes them refuse to write, and read all the same.
 GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
 GUARD_VALUE = str(1 << 40)
 TABLE_ID_KEY = "phalanx.table_id"
 SPEC_KEY = "partition_spec_v"
-#: The columns that are looked up by value.
-INDEXED = ("object_id", "sequence")
-
-_FIXED = [
-    pa.field(
-        "object_id",
-        pa.string(),
-        nullable=False,
-        metadata={"lance-schema:unenforced-primary-key:position": "0"},
-    ),
-    pa.field("object_type", pa.string(), nullable=False),
-    pa.field("location", pa.string()),
-    pa.field("metadata", pa.string()),
-    pa.field("base_objects", pa.list_(pa.field("object_id", pa.string()))),
-    pa.field("read_version", pa.uint64()),
-    pa.field("spec_id", pa.int32()),
-    pa.field("version_number", pa.int64()),
-    pa.field("row_count", pa.int64()),
-    pa.field("byte_count", pa.int64()),
-    pa.field("fragment_count", pa.int64()),
-    pa.field("column_stats", statistics.ARROW_TYPE),
-    pa.field("sequence", pa.int64()),
-    pa.field("committed_at", pa.timestamp("us", "UTC")),
-]
-
 
 log = logging.getLogger("phalanx")
 
@@ -84,86 +59,15 @@ log = logging.getLogger("phalanx")
 _FRAGMENT_ROWS = 20_000
 #: Up to how many rows a swap looks its rows up in the index.
 _INDEXED_ROWS = 10_000
+#: How many rows are looked up by their ids in one read.
+_IDS_AT_ONCE = 1_000
 
 
 class SwapLost(Exception):
     """Another transaction came first: look at what it did, and try again."""
 
 
-def manifest_schema(specs: Iterable[PartitionSpec], strong: bool = True) -> pa.Schema:
-    """The manifest's columns, with one for each partition field that ever was.
-
-    A table without `read_version` is weak: its leaves are read as they are on main.
-    """
-    fields = {field.field_id: field for spec in specs for field in spec.fields}
-    fixed = [field for field in _FIXED if strong or field.name != READ_VERSION]
-    return pa.schema([*fixed, *(pa.field(f.column_name, f.result_type) for f in fields.values())])
-
-
-class Rows:
-    """Rows to be written to a manifest, collected and then made into one Arrow table."""
-
-    def __init__(self, specs: Iterable[PartitionSpec], strong: bool = True) -> None:
-        self._schema = manifest_schema(specs, strong)
-        self._fields = {f.field_id: f for spec in specs for f in spec.fields}
-        self._rows: dict[str, dict[str, Any]] = {}
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(
-        self,
-        object_id: str,
-        object_type: str,
-        metadata: Mapping[str, str] | None = None,
-        values: Mapping[str, Any] | None = None,
-        **columns: Any,
-    ) -> None:
-        """Add a row. `values` are keys of partition values by field id."""
-        row = {f"{COLUMN_PREFIX}{id}": key for id, key in (values or {}).items()}
-        row |= columns
-        row["object_id"], row["object_type"] = object_id, object_type
-        row["metadata"] = json.dumps(dict(metadata or {}), ensure_ascii=False)
-        self._rows[object_id] = row
-
-    def add_head(self, head: Head) -> None:
-        self.add(
-            HEAD_ID,
-            HEAD_TYPE,
-            head.to_metadata(),
-            sequence=head.sequence,
-            committed_at=head.committed_at,
-        )
-
-    def add_transaction(self, head: Head, metadata: Mapping[str, str]) -> None:
-        """The record of a transaction: it makes a retry a no-op, and is the table's history."""
-        self.add(
-            transaction_row(head.transaction_id),
-            TRANSACTION,
-            {
-                "transaction_id": head.transaction_id,
-                **metadata,
-                # Copies of typed columns, for repair.
-                "sequence": str(head.sequence),
-                "committed_at": head.committed_at.isoformat(),
-            },
-            sequence=head.sequence,
-            committed_at=head.committed_at,
-        )
-
-    def to_table(self) -> pa.Table:
-        rows = list(self._rows.values())
-        columns = []
-        for field in self._schema:
-            cells = [row.get(field.name) for row in rows]
-            if field.name.startswith(COLUMN_PREFIX):
-                columns.append(domain_of(field.type).array(cells))
-            else:
-                columns.append(pa.array(cells, field.type))
-        return pa.Table.from_arrays(columns, schema=self._schema)
-
-
-def create(location: Location, head: Head, rows: Rows) -> None:
+def create(location: Location, head: Head, update: ManifestUpdate) -> None:
     """Make the manifest of a new table in one commit that only one of two creators wins.
 
     Raises TableExists where there is one already, PhalanxError where none can be made.
@@ -175,7 +79,7 @@ def create(location: Location, head: Head, rows: Rows) -> None:
             raise TableExists(f"{place} is a file: a table needs a folder of its own")
     if exists(location):
         raise TableExists(f"there is already a table at {location.uri}: open it instead")
-    table = rows.to_table()
+    table = update.to_table()
     try:
         fragments = write_fragments(
             table, uri, schema=table.schema, mode="create", storage_options=location.options
@@ -186,36 +90,36 @@ def create(location: Location, head: Head, rows: Rows) -> None:
             max_retries=0,
             storage_options=location.options,
         )
-    except (ValueError, OSError) as error:
+    except LANCE_ERRORS as error:
         if exists(location):
             raise TableExists(f"there is already a table at {location.uri}: open it") from None
         raise PhalanxError(
             f"cannot make a table at {location.uri}: {location.reason(error)}"
         ) from None
     try:
-        publish(dataset, head)
+        _publish(dataset, published_texts(head))
         for column in INDEXED:
             location.open(uri).create_scalar_index(column, "BTREE")
-    except (OSError, ValueError) as error:
-        # The table is there. The first transaction writes the copy, and repair the indexes.
+    except LANCE_ERRORS as error:
+        # The table exists. The first transaction publishes again, and repair creates indexes.
         log.warning("the table %s was made, but: %s", location.uri, location.reason(error))
 
 
 def exists(location: Location) -> bool:
-    """Raises PhalanxError where it cannot be told."""
+    """Raises PhalanxError where the store cannot be reached."""
     if _is_absent(location):
         return False
     try:
         location.open(location.manifest)
-    except (ValueError, OSError) as error:
+    except LANCE_ERRORS as error:
         if lance_errors.is_missing(error):
             return False
         raise _unreadable(location, error) from None
     return True
 
 
-def to_publish(head: Head) -> dict[str, str]:
-    """What the table's metadata says for other clients."""
+def published_texts(head: Head) -> dict[str, str]:
+    """What the table's metadata tells other clients."""
     copies = {"schema": _schema_text(head.schema), **_spec_texts(head.specs)}
     return {GUARD_KEY: GUARD_VALUE, TABLE_ID_KEY: head.table_id, **copies}
 
@@ -228,11 +132,6 @@ def _schema_text(schema: TableSchema) -> str:
 @lru_cache(maxsize=64)
 def _spec_texts(specs: tuple[PartitionSpec, ...]) -> dict[str, str]:
     return {f"{SPEC_KEY}{spec.id}": spec.dumps() for spec in specs}
-
-
-def publish(dataset: Any, head: Head) -> None:
-    """Write the copy of schema and specs that other clients read from the table's metadata."""
-    _publish(dataset, to_publish(head))
 
 
 def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
@@ -249,6 +148,38 @@ def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
         )
 
 
+class LeafStatistics(NamedTuple):
+    """Ids of leaves, with their column statistics as `phalanx.model.statistics` lays them out."""
+
+    ids: list[str]
+    cells: pa.ListArray
+
+    @staticmethod
+    def of(table: pa.Table) -> LeafStatistics:
+        cells = pa.nulls(table.num_rows, statistics.ARROW_TYPE)
+        if STATISTICS in table.schema.names:
+            cells = table.column(STATISTICS).combine_chunks()
+        return LeafStatistics(table.column("object_id").to_pylist(), cells)
+
+    def by_id(self) -> dict[str, Any]:
+        return dict(zip(self.ids, self.cells.to_pylist(), strict=True))
+
+
+@dataclass(frozen=True)
+class ManifestChanges:
+    """What happened to a table since an earlier head."""
+
+    head: Head
+    #: One for each version since, oldest first.
+    transactions: tuple[TransactionRecord, ...]
+    #: The leaves that have changed: the columns asked for, and their statistics.
+    leaves: pa.Table
+
+    def statistics(self) -> LeafStatistics:
+        """The column statistics of the leaves that have changed."""
+        return LeafStatistics.of(self.leaves)
+
+
 class ManifestVersion:
     """One version of the manifest, pinned. A new handle for every read of the newest."""
 
@@ -259,7 +190,7 @@ class ManifestVersion:
             if _is_absent(location):
                 raise FileNotFoundError("not found")
             self.dataset = location.open(location.manifest, version)
-        except (ValueError, OSError) as error:
+        except LANCE_ERRORS as error:
             if version is not None and exists(location):
                 raise TableNotFound(
                     f"version {version} of the manifest of {location.uri} is gone"
@@ -268,40 +199,189 @@ class ManifestVersion:
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
         #: What tells this version from a copy with the same number; None where nothing does.
-        self.identity = self._file()
+        self.identity = self._file_identity()
 
     @property
     def table_id(self) -> str | None:
         return self.metadata.get(TABLE_ID_KEY)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that the manifest has."""
+        return self.dataset.schema
+
+    def has_column(self, name: str) -> bool:
+        return name in self.schema.names
+
     def same_file(self, other: ManifestVersion) -> bool:
         """Whether another handle is of this very version, not of a copy with the same number."""
         return self.identity is not None and self.identity == other.identity
 
-    def _file(self) -> Any:
+    def _file_identity(self) -> tuple[str, int, int, int, int] | None:
         path = self.location.path
         if path is None:
             return None
         name = f"{2**64 - 1 - self.version}.manifest"
         try:
-            found = (path / MANIFEST / "_versions" / name).stat()
+            stat = (path / MANIFEST / "_versions" / name).stat()
         except OSError:
             return None
-        return self.location.uri, self.version, found.st_ino, found.st_mtime_ns, found.st_size
+        return self.location.uri, self.version, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
-    def read(self, columns: Sequence[str], filter: str, many: bool = False) -> pa.Table:
-        """Some rows. Where they are many, they are not looked up first and then fetched.
+    def versions(self) -> list[int]:
+        """The versions of the manifest that still exist, oldest first."""
+        return sorted(entry["version"] for entry in self.dataset.version_refs())
 
-        An index is a help and no more: where it is lost or damaged, rows are found without it.
+    # Questions
+
+    def head(self) -> Head:
+        """The head row, or what the metadata of another client's manifest amounts to."""
+        if not {"object_id", "object_type"} <= set(self.schema.names):
+            raise TableNotFound(f"{self.location.uri} is no Lance namespace, so it is no table")
+        columns = ["object_id", "metadata", "sequence", "committed_at"]
+        rows = self._read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
+        if len(rows) > 1:
+            raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
+        if rows:
+            return head_of(rows[0])
+        if self.table_id is not None:
+            raise CorruptTable(f"{self.location.uri} has lost its head row: repair it")
+        if "schema" in self.metadata and any(key.startswith(SPEC_KEY) for key in self.metadata):
+            return Head.foreign(self.version, self.metadata, self.has_column(READ_VERSION))
+        raise TableNotFound(
+            f"{self.location.uri} is a Lance namespace but no partitioned table: it has no spec"
+        )
+
+    def sequence(self) -> int | None:
+        """The version of the table that this version holds; None where its head row is lost."""
+        if not self.has_column("sequence"):
+            return None
+        rows = self._read(["sequence"], f"object_id = '{HEAD_ID}'").to_pylist()
+        return rows[0]["sequence"] if rows else None
+
+    def transactions(self, since: int = 1, until: int | None = None) -> list[TransactionRecord]:
+        """The transactions whose versions are in a range, both ends included, oldest first.
+
+        Those of expired versions are gone.
         """
-        known = set(self.dataset.schema.names)
+        bounds = [f"object_type = '{TRANSACTION}'"]
+        if since > 1:
+            bounds.append(f"sequence >= {since}")
+        if until is not None:
+            bounds.append(f"sequence <= {until}")
+        columns = ["sequence", "committed_at", "metadata"]
+        rows = self._read(columns, " AND ".join(bounds)).to_pylist()
+        return sorted(map(_transaction_of, rows), key=lambda record: record.sequence)
+
+    def has_transaction(self, transaction_id: str) -> bool:
+        """Whether a transaction with this id is part of the table."""
+        id = quote(names.transaction_row(transaction_id))
+        return bool(self._read(["object_id"], f"object_id = {id}").num_rows)
+
+    def tags(self) -> dict[str, TagRecord]:
+        """The tags of the table, by name."""
+        rows = self._read(["metadata"], f"object_type = '{TAG}'").column("metadata").to_pylist()
+        tags = [TagRecord.from_metadata(json.loads(text)) for text in rows]
+        return {tag.name: tag for tag in tags}
+
+    def epoch(self, query: str) -> EpochRecord | None:
+        """The last epoch of a stream that has landed."""
+        id = quote(names.stream_row(query))
+        rows = self._read(["metadata"], f"object_id = {id}").column("metadata").to_pylist()
+        epochs = [EpochRecord.from_metadata(json.loads(text)) for text in rows]
+        return max(epochs, key=lambda record: record.epoch, default=None)
+
+    def leaves(
+        self,
+        columns: Sequence[str],
+        *,
+        ids: Sequence[str] | None = None,
+        since: int | None = None,
+    ) -> pa.Table:
+        """Columns of leaves: all of them, some by id, or those written since a version.
+
+        A column that the manifest does not have is left out.
+        """
+        if ids is not None:
+            return self._by_id(columns, ids)
+        if since is not None:
+            return self._read(columns, f"object_type = '{TABLE}' AND sequence >= {since}")
+        return self._read(columns, f"object_type = '{TABLE}'", many=True)
+
+    def versions_in(self, folder: str) -> set[int | None]:
+        """The versions of the leaves in a folder; None for the newest on main."""
+        where = f"object_type = '{TABLE}' AND location = {quote(folder)}"
+        rows = self._read(["location", READ_VERSION], where).to_pylist()
+        return {row.get(READ_VERSION) for row in rows}
+
+    def leaf_ids(self) -> set[str]:
+        return set(self.leaves(["object_id"]).column("object_id").to_pylist())
+
+    def statistics(self, ids: Sequence[str] | None = None) -> LeafStatistics:
+        """The column statistics of some leaves, or of all."""
+        return LeafStatistics.of(self.leaves(["object_id", STATISTICS], ids=ids))
+
+    def timeline(self) -> list[TimelineRow]:
+        """The rows of the leaves' timelines; a weak table has none."""
+        if not self.has_column(READ_VERSION):
+            return []
+        table = self._read(["object_id", READ_VERSION], f"object_type = '{VERSION}'")
+        cells = (table.column(name).to_pylist() for name in ("object_id", READ_VERSION))
+        return [TimelineRow(*row) for row in zip(*cells, strict=True)]
+
+    def changes_since(self, head: Head, columns: Sequence[str]) -> ManifestChanges | None:
+        """What happened since an earlier head; None where this manifest does not continue it.
+
+        That is so for another table at the same place, for another line of history (the folder
+        was copied or restored), and where transactions in between have expired.
+        """
+        if not head.ours or self.table_id != head.table_id or not self.has_column("sequence"):
+            return None
+        own = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
+        made_by = names.transaction_row(head.transaction_id)
+        ends = f"object_id IN ('{HEAD_ID}', {quote(made_by)})"
+        # One read of everything: for Lance a few more columns cost less than a second read.
+        everything = list(dict.fromkeys([*own, *columns, STATISTICS]))
+        table = self._read(everything, f"sequence > {head.sequence} OR {ends}")
+        rows = table.select(own).to_pylist()
+        heads = [row for row in rows if row["object_type"] == HEAD_TYPE]
+        records = {row["sequence"]: row for row in rows if row["object_type"] == TRANSACTION}
+        if len(heads) != 1 or head.sequence not in records:
+            return None
+        if records[head.sequence]["object_id"] != made_by:
+            return None
+        newest = head_of(heads[0])
+        since = range(head.sequence + 1, newest.sequence + 1)
+        if any(number not in records for number in since):
+            return None
+        changed = [
+            place
+            for place, row in enumerate(rows)
+            if row["object_type"] == TABLE and row["sequence"] > head.sequence
+        ]
+        transactions = tuple(_transaction_of(records[number]) for number in since)
+        return ManifestChanges(newest, transactions, table.take(pa.array(changed, pa.int64())))
+
+    def _by_id(self, columns: Sequence[str], ids: Sequence[str]) -> pa.Table:
+        tables = []
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            listed = ", ".join(quote(id) for id in ids[start : start + _IDS_AT_ONCE])
+            tables.append(self._read(columns, f"object_id IN ({listed})"))
+        return pa.concat_tables(tables) if tables else self._read(columns, "FALSE")
+
+    def _read(self, columns: Sequence[str], filter: str, many: bool = False) -> pa.Table:
+        """Some rows. Where they are `many`, their columns are read along with the filter's.
+
+        An index only makes it faster: where it is lost or damaged, rows are found without it.
+        """
+        known = set(self.schema.names)
         wanted = [column for column in columns if column in known]
         try:
-            return self._scanned(wanted, filter, many, False if many else None)
-        except (ValueError, OSError) as error:
+            return self._scan(wanted, filter, many, False if many else None)
+        except LANCE_ERRORS as error:
             if not many and not lance_errors.is_unreachable(error):
-                with contextlib.suppress(ValueError, OSError):
-                    return self._scanned(wanted, filter, many, False)
+                with contextlib.suppress(*LANCE_ERRORS):
+                    return self._scan(wanted, filter, many, False)
             if not lance_errors.is_missing(error):
                 raise _unreadable(self.location, error) from error
             raise TableNotFound(
@@ -309,7 +389,7 @@ class ManifestVersion:
                 "dropped, or this version was removed by vacuum; if neither, run check()"
             ) from None
 
-    def _scanned(
+    def _scan(
         self, columns: Sequence[str], filter: str, many: bool, use_index: bool | None
     ) -> pa.Table:
         return self.dataset.scanner(
@@ -319,30 +399,23 @@ class ManifestVersion:
             use_scalar_index=use_index,
         ).to_table()
 
-    def head(self) -> Head:
-        """The head row, or what the metadata of another client's manifest amounts to."""
-        columns = ["object_id", "metadata", "sequence", "committed_at"]
-        if not {"object_id", "object_type"} <= set(self.dataset.schema.names):
-            raise TableNotFound(f"{self.location.uri} is no Lance namespace, so it is no table")
-        rows = self.read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
-        if len(rows) > 1:
-            raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
-        if rows:
-            return head_of(rows[0])
-        if self.table_id is not None:
-            raise CorruptTable(f"{self.location.uri} has lost its head row: repair it")
-        if "schema" in self.metadata and any(key.startswith(SPEC_KEY) for key in self.metadata):
-            strong = "read_version" in self.dataset.schema.names
-            return Head.foreign(self.version, self.metadata, strong)
-        raise TableNotFound(
-            f"{self.location.uri} is a Lance namespace but no partitioned table: it has no spec"
-        )
+    # Changes
+
+    def publish(self, head: Head) -> None:
+        """Write the copy of schema and specs that other clients read, where it is out of date."""
+        if not self.is_published(head):
+            _publish(self.dataset, published_texts(head))
+
+    def is_published(self, head: Head) -> bool:
+        """Whether other clients see the schema and specs of a head."""
+        texts = published_texts(head)
+        return all(self.metadata.get(key) == text for key, text in texts.items())
 
     def compact(self, reindex: bool) -> None:
         """Put small fragments together, so that reads and swaps stay fast.
 
-        Best done while no swap is under way; one that meets it is tried again, and so may this
-        be: a failure is of no consequence.
+        Best done while no swap is under way. One that meets it is tried again, and so may this
+        be: a failure has no consequences.
         """
         dataset = self.location.open(self.location.manifest)
         try:
@@ -358,7 +431,7 @@ class ManifestVersion:
 
     def add_read_version(self) -> ManifestVersion:
         """The newest version of the manifest, with the column that makes a table strong."""
-        if READ_VERSION not in self.dataset.schema.names:
+        if not self.has_column(READ_VERSION):
             column = pa.field(READ_VERSION, pa.uint64())
             self.location.open(self.location.manifest).add_columns(column)
         return ManifestVersion(self.location)
@@ -368,9 +441,19 @@ class ManifestVersion:
     ) -> ManifestVersion:
         """The newest version of the manifest, with a column for every field of some specs.
 
-        Other clients are told of specs that are new. A column that no spec in `known` has, is
-        what somebody left behind who did not live to use it.
+        New specs are published for other clients. A column that no spec in `known` has is left
+        over from a transaction that failed. Raises SwapLost where another commit came first.
         """
+        try:
+            return self._prepare_for(specs, known)
+        except OSError as error:
+            if lance_errors.is_lost_race(error, self.location.uri):
+                raise SwapLost(self.location.reason(error)) from None
+            raise
+
+    def _prepare_for(
+        self, specs: Sequence[PartitionSpec], known: Sequence[PartitionSpec]
+    ) -> ManifestVersion:
         ids, in_use = {spec.id for spec in known}, partition_columns(known)
         fields = partition_columns(specs).values()
         wanted = {f.column_name: pa.field(f.column_name, f.result_type) for f in fields}
@@ -391,15 +474,12 @@ class ManifestVersion:
         _publish(ManifestVersion(self.location).dataset, _spec_texts(new))
         return ManifestVersion(self.location)
 
-    def versions(self) -> list[int]:
-        """The versions of the manifest that still exist, oldest first."""
-        return sorted(entry["version"] for entry in self.dataset.version_refs())
-
-    def swap(self, rows: pa.Table, removed: Sequence[str] = ()) -> int:
-        """Write rows and remove others, if nobody has written a head since this version.
+    def swap(self, update: ManifestUpdate) -> int:
+        """Write and remove rows, if nobody has written a head since this version.
 
         Returns the new version. Raises SwapLost where somebody has; nothing is written then.
         """
+        rows, removed = update.to_table(), update.removed
         # Through the index a few rows are merged fast; many exhaust the memory it may use.
         use_index = rows.num_rows <= _INDEXED_ROWS and not removed
         try:
@@ -407,20 +487,20 @@ class ManifestVersion:
         except OSError as error:
             if not use_index or not lance_errors.is_damage(error):
                 raise
-            # Perhaps it is the index that is lost. Should the first have landed, this one loses.
+            # Perhaps the index is lost. Should the first try have landed, this one loses.
             return self._swap(rows, removed, False)
 
     def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> int:
         # The merge moves the handle it runs on: a handle of its own keeps this one pinned.
         try:
             target = self.location.open(self.location.manifest, self.version)
-        except (ValueError, OSError) as error:
+        except LANCE_ERRORS as error:
             if not lance_errors.is_missing(error):
                 raise
             # Without the versions since then, Lance could not tell what has happened.
             raise SwapLost(f"version {self.version} of the manifest is gone") from None
-        names = set(target.schema.names)
-        missing = [name for name in rows.schema.names if name not in names]
+        known = set(target.schema.names)
+        missing = [name for name in rows.schema.names if name not in known]
         if missing:
             raise CorruptTable(
                 f"the manifest of {self.location.uri} has lost the columns {', '.join(missing)}"
@@ -428,14 +508,14 @@ class ManifestVersion:
         ordered = rows.select([name for name in target.schema.names if name in rows.schema.names])
         types = [target.schema.field(name).type for name in ordered.schema.names]
         if ordered.schema.types != types:
-            # A column that somebody has widened who did not live to tell the table so.
+            # A column was widened by a transaction that failed before its swap.
             ordered = ordered.cast(pa.schema(zip(ordered.schema.names, types, strict=True)))
         merge = target.merge_insert("object_id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge = merge.use_index(use_index)
         if removed:
-            gone = ", ".join(quote(id) for id in removed)
-            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({gone})")
+            listed = ", ".join(quote(id) for id in removed)
+            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({listed})")
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:
@@ -446,7 +526,7 @@ class ManifestVersion:
 
 
 class NoManifest(ManifestVersion):
-    """The manifest of a table that is not there yet: nothing can be read from it."""
+    """The manifest of a table that does not exist yet: nothing can be read from it."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -460,9 +540,9 @@ def head_of(row: Mapping[str, Any]) -> Head:
     return Head.from_row(row["sequence"], committed, json.loads(row["metadata"]))
 
 
-def partition_columns(specs: Iterable[PartitionSpec]) -> dict[str, PartitionField]:
-    """The manifest's partition columns by name."""
-    return {f.column_name: f for spec in specs for f in spec.fields}
+def _transaction_of(row: Mapping[str, Any]) -> TransactionRecord:
+    metadata = json.loads(row["metadata"])
+    return TransactionRecord.from_row(row["sequence"], row["committed_at"], metadata)
 
 
 def _is_absent(location: Location) -> bool:

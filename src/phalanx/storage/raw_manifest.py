@@ -29,22 +29,21 @@ from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import quote, read_value, value_text
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import (
+from phalanx.storage.manifest import TABLE_ID_KEY, ManifestVersion
+from phalanx.storage.manifest_update import (
     INDEXED,
     READ_VERSION,
+    STATISTICS,
     TABLE,
-    TABLE_ID_KEY,
     TRANSACTION,
-    ManifestVersion,
-    Rows,
     manifest_schema,
     partition_columns,
-    publish,
+    partition_texts,
 )
 from phalanx.storage.records import TransactionRecord
 
-_STATISTICS = "column_stats"
 _COPY_PREFIX = "partition."
 _ROW_NUMBER = "_rowid"
 _SPECIAL = ("object_id", "object_type", "location", "metadata", _ROW_NUMBER)
@@ -92,11 +91,8 @@ class RawRow:
 
     def value_texts(self, fields: Iterable[PartitionField]) -> dict[str, str]:
         """What the metadata should say of some partition values; NULL is left out."""
-        return {
-            copy_key(field): value_text(self.values[field.field_id], field.result_type)
-            for field in fields
-            if field.field_id in self.values
-        }
+        known = list(fields)
+        return partition_texts(known, [self.values.get(field.field_id) for field in known])
 
     def copies(self) -> set[str]:
         """The keys of the metadata that are copies of typed columns of a leaf or namespace."""
@@ -144,11 +140,69 @@ class RawRow:
             return None
 
 
+class RawVersion(ManifestVersion):
+    """One version of a manifest that may be damaged."""
+
+    def rows(self, statistics: bool) -> list[RawRow]:
+        """Every row. Raises CorruptTable where they cannot be read."""
+        columns = [n for n in self.schema.names if statistics or n != STATISTICS]
+        try:
+            table = self.dataset.scanner(columns=columns, with_row_id=True).to_table()
+        except LANCE_ERRORS as error:
+            raise CorruptTable(
+                f"version {self.version} of the manifest of {self.location.uri} cannot be "
+                f"read: {self.location.reason(error)}"
+            ) from None
+        return _rows_of(table)
+
+    def whole_head(self) -> Head | None:
+        """The head; None where it is damaged, so that nobody can open this version."""
+        columns = ["metadata", "sequence", "committed_at"]
+        heads = []
+        for cells in self._read(columns, f"object_id = '{HEAD_ID}'").to_pylist():
+            metadata = _flat_map(cells.pop("metadata", None))
+            known = {name: cell for name, cell in cells.items() if cell is not None}
+            heads.append(RawRow(HEAD_ID, HEAD_TYPE, None, metadata, columns=known))
+        heads = [row for row in heads if "sequence" in row.columns]
+        return heads[0].head() if len(heads) == 1 else None
+
+    def whole_before(self) -> Iterator[RawManifest]:
+        """Earlier versions that have a head and all columns, newest first."""
+        for number in reversed([v for v in self.versions() if v < self.version]):
+            with contextlib.suppress(PhalanxError, *LANCE_ERRORS):
+                earlier = RawVersion(self.location, number)
+                head = earlier.whole_head()
+                if head is None or earlier.table_id not in (None, head.table_id):
+                    continue
+                expected = manifest_schema(head.specs, head.transactions == "strong")
+                if set(expected.names) <= set(earlier.schema.names):
+                    rows = earlier.rows(statistics=True)
+                    row = next((row for row in rows if row.id == HEAD_ID), None)
+                    yield RawManifest(earlier, rows, head, row)
+
+    def missing_indexes(self) -> list[str]:
+        """The columns that should have an index and have none, or one whose files are lost."""
+        described = self.dataset.describe_indices()
+        indexed = {name for index in described for name in index.field_names}
+        columns = [name for name in INDEXED if self.has_column(name)]
+        return [name for name in columns if name not in indexed or not self._can_look_up(name)]
+
+    def _can_look_up(self, column: str) -> bool:
+        """Whether an index can be used: Lance lists it without looking at its files."""
+        value = quote(HEAD_ID) if column == "object_id" else "0"
+        filter = f"{column} = {value}"
+        try:
+            self.dataset.scanner(columns=[column], filter=filter).to_table()
+        except LANCE_ERRORS as error:
+            return lance_errors.is_unreachable(error)
+        return True
+
+
 @dataclass
 class RawManifest:
     """A version of the manifest as it is: its rows, and the head that they or copies of it give."""
 
-    handle: ManifestVersion
+    handle: RawVersion
     rows: list[RawRow]
     head: Head
     #: The row of the head; None where there is none that a head can be made of.
@@ -171,8 +225,8 @@ class RawManifest:
         Raises TableNotFound where there is no manifest, CorruptTable where it cannot be read or
         gives no head, and UnsupportedTable where it is newer than we are.
         """
-        handle = ManifestVersion(location)
-        rows = _read_rows(handle, statistics)
+        handle = RawVersion(location)
+        rows = handle.rows(statistics)
         heads = [row for row in rows if row.id == HEAD_ID]
         for row in sorted(heads, key=lambda r: (r.sequence or 0, r.number), reverse=True):
             head = row.head()
@@ -180,7 +234,7 @@ class RawManifest:
                 return RawManifest(handle, rows, head, row)
         if TABLE_ID_KEY not in handle.metadata:
             return RawManifest(handle, rows, handle.head(), None)
-        earlier = next(_whole_before(handle), None)
+        earlier = next(handle.whole_before(), None)
         head = _rebuilt_head(handle, rows) if earlier is None else earlier.head
         if head is None:
             raise CorruptTable(
@@ -193,7 +247,7 @@ class RawManifest:
     @cached_property
     def last_whole(self) -> RawManifest | None:
         """The last version before this one that has a head and all columns, with statistics."""
-        return next(_whole_before(self.handle), None)
+        return next(self.handle.whole_before(), None)
 
     @property
     def location(self) -> Location:
@@ -211,7 +265,7 @@ class RawManifest:
     @cached_property
     def types(self) -> dict[str, pa.DataType]:
         """The columns that the manifest has, with their types."""
-        return {column.name: column.type for column in self.handle.dataset.schema}
+        return {column.name: column.type for column in self.handle.schema}
 
     def expected_columns(self) -> list[pa.Field]:
         """The columns that the manifest should have."""
@@ -222,7 +276,7 @@ class RawManifest:
 
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""
-        return _missing_indexes(self.handle)
+        return self.handle.missing_indexes()
 
 
 def copy_key(field: PartitionField) -> str:
@@ -245,18 +299,6 @@ def spec_of(row: RawRow, specs: Mapping[int, PartitionSpec]) -> PartitionSpec | 
         return spec if len(names.names_in(row.id)) <= len(spec.fields) else None
     is_leaf = names.is_leaf_id(row.id)
     return spec if is_leaf and len(names.names_in(row.id)) == len(spec.fields) else None
-
-
-def whole_head(manifest: ManifestVersion) -> Head | None:
-    """The head of a version; None where it is damaged, so that nobody can open it."""
-    columns = ["object_id", "metadata", "sequence", "committed_at"]
-    heads = []
-    for cells in manifest.read(columns, f"object_id = '{HEAD_ID}'").to_pylist():
-        known = {name: cells[name] for name in columns[2:] if cells.get(name) is not None}
-        metadata = _flat_map(cells.get("metadata"))
-        heads.append(RawRow(HEAD_ID, HEAD_TYPE, None, metadata, columns=known))
-    heads = [row for row in heads if "sequence" in row.columns]
-    return heads[0].head() if len(heads) == 1 else None
 
 
 def agree(key: Any, text: str | None, type: pa.DataType) -> bool:
@@ -304,42 +346,17 @@ def add_columns(location: Location, fields: Iterable[pa.Field]) -> None:
     location.open(location.manifest).add_columns(pa.schema(list(fields)))
 
 
-def swap_rows(
-    manifest: ManifestVersion, head: Head, rows: Iterable[RawRow], removed: Sequence[str]
-) -> None:
-    """Write some rows, the head's among them, and remove others. Raises SwapLost."""
-    update = Rows(head.specs, strong=head.transactions == "strong")
-    for row in rows:
-        cells = row.columns
-        update.add(row.id, row.type, row.metadata, row.values, location=row.location, **cells)
-    manifest.swap(update.to_table(), removed)
-
-
-def publish_copies(location: Location, head: Head) -> None:
-    """Write the copy of schema and specs, and the guard, to the table's metadata."""
-    publish(ManifestVersion(location).dataset, head)
-
-
 def create_missing_indexes(location: Location) -> None:
     """Make the indexes that the newest version lacks, or whose files are lost."""
-    for column in _missing_indexes(ManifestVersion(location)):
+    for column in RawVersion(location).missing_indexes():
         location.open(location.manifest).create_scalar_index(column, "BTREE")
 
 
 # Reading
 
 
-def _read_rows(manifest: ManifestVersion, statistics: bool) -> list[RawRow]:
-    """Every row of a version of the manifest. Raises CorruptTable where it cannot be read."""
-    columns = [n for n in manifest.dataset.schema.names if statistics or n != _STATISTICS]
-    try:
-        table = manifest.dataset.scanner(columns=columns, with_row_id=True).to_table()
-    except (OSError, ValueError) as error:
-        reason = manifest.location.reason(error)
-        raise CorruptTable(
-            f"version {manifest.version} of the manifest of {manifest.location.uri} cannot be "
-            f"read: {reason}"
-        ) from None
+def _rows_of(table: pa.Table) -> list[RawRow]:
+    columns = table.schema.names
     partitions = {n: _keys(table.column(n)) for n in columns if n.startswith(COLUMN_PREFIX)}
     others = [n for n in columns if n not in partitions and n not in _SPECIAL]
     cells = {
@@ -383,25 +400,10 @@ def _flat_map(text: str | None) -> dict[str, str] | None:
     return parsed
 
 
-def _whole_before(manifest: ManifestVersion) -> Iterator[RawManifest]:
-    """Earlier versions of the manifest that are whole, newest first."""
-    for version in reversed([v for v in manifest.versions() if v < manifest.version]):
-        with contextlib.suppress(PhalanxError, OSError, ValueError):
-            earlier = ManifestVersion(manifest.location, version)
-            head = whole_head(earlier)
-            if head is None or earlier.table_id not in (None, head.table_id):
-                continue
-            expected = manifest_schema(head.specs, head.transactions == "strong")
-            if set(expected.names) <= set(earlier.dataset.schema.names):
-                rows = _read_rows(earlier, statistics=True)
-                row = next((row for row in rows if row.id == HEAD_ID), None)
-                yield RawManifest(earlier, rows, head, row)
-
-
 def _rebuilt_head(manifest: ManifestVersion, rows: Sequence[RawRow]) -> Head | None:
     """A head from the copy that other clients read: names of new leaves get a new salt."""
     try:
-        strong = READ_VERSION in manifest.dataset.schema.names or any(
+        strong = READ_VERSION in manifest.schema.names or any(
             row.copy(READ_VERSION) for row in rows if row.type == TABLE
         )
         copy = Head.foreign(0, manifest.metadata, strong)
@@ -418,20 +420,3 @@ def _rebuilt_head(manifest: ManifestVersion, rows: Sequence[RawRow]) -> Head | N
         transaction_id=uuid.uuid4().hex,
         ours=True,
     )
-
-
-def _missing_indexes(manifest: ManifestVersion) -> list[str]:
-    described = manifest.dataset.describe_indices()
-    indexed = {name for index in described for name in index.field_names}
-    columns = [name for name in INDEXED if name in manifest.dataset.schema.names]
-    return [name for name in columns if name not in indexed or not _is_usable(manifest, name)]
-
-
-def _is_usable(manifest: ManifestVersion, column: str) -> bool:
-    """Whether rows can be looked up by an index: Lance lists it without looking at its files."""
-    value = quote(HEAD_ID) if column == "object_id" else "0"
-    try:
-        manifest.dataset.scanner(columns=[column], filter=f"{column} = {value}").to_table()
-    except (OSError, ValueError) as error:
-        return lance_errors.is_unreachable(error)
-    return True

@@ -1,6 +1,7 @@
-"""What rows of the manifest say that are no leaves: transactions, tags and the epochs of streams.
+"""Rows of the manifest, and facts about leaves, as values.
 
-A row's metadata is a flat map of strings, as stock clients demand. Here it is typed.
+A row's metadata is a flat map of strings, as stock clients demand. Here it is typed, and nothing
+above storage reads it.
 """
 
 from __future__ import annotations
@@ -8,6 +9,48 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from phalanx.storage import names
+from phalanx.storage.head import Head
+
+
+@dataclass(frozen=True)
+class LeafRow:
+    """One leaf of a snapshot.
+
+    `keys` are its partition values. `index` is its place among the snapshot's leaves, -1 for a leaf
+    that is not there yet. `read_version` is None for the newest version on main, as in weak tables.
+    """
+
+    index: int
+    object_id: str
+    location: str
+    read_version: int | None
+    spec_id: int
+    keys: tuple[Any, ...]
+    version_number: int
+    row_count: int | None
+    byte_count: int | None
+    fragment_count: int | None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the namespaces above it, without the spec's."""
+        return names.names_in(self.object_id)
+
+
+class TimelineRow(NamedTuple):
+    """One version of a leaf's timeline."""
+
+    id: str
+    read_version: int | None
+
+    @property
+    def leaf(self) -> str | None:
+        """The id of the leaf; None where the row is not numbered."""
+        parts = names.leaf_version(self.id)
+        return None if parts is None else parts[0]
 
 
 @dataclass(frozen=True)
@@ -49,6 +92,13 @@ class TransactionRecord:
             "committed_at": self.committed_at.isoformat(),
         }
         return {key: text for key, text in texts.items() if text is not None}
+
+    @staticmethod
+    def of(head: Head, operation: str, **counts: int) -> TransactionRecord:
+        """The record of the transaction that makes a head."""
+        return TransactionRecord(
+            head.transaction_id, head.sequence, head.committed_at, operation, **counts
+        )
 
     @staticmethod
     def from_row(
@@ -117,3 +167,54 @@ def _text(number: int | None) -> str | None:
 
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
+
+
+@dataclass(frozen=True)
+class FragmentSize:
+    """A fragment of a leaf's version, as far as it is known without reading its rows."""
+
+    id: int
+    #: Rows that are not deleted.
+    rows: int
+    bytes: int
+    deletions: int = 0
+    paths: frozenset[str] = frozenset()
+    #: Whether an index covers its rows.
+    indexed: bool = False
+
+    @property
+    def files(self) -> int:
+        return max(1, len(self.paths))
+
+    @property
+    def live_bytes(self) -> int:
+        """What its rows would take without the deleted ones, about."""
+        return self.bytes * self.rows // max(1, self.rows + self.deletions)
+
+    def is_still(self, other: FragmentSize) -> bool:
+        """Whether this is a fragment of an earlier version with the very same rows.
+
+        Columns may have been added or dropped since, in files of their own.
+        """
+        same = (self.id, self.rows, self.deletions) == (other.id, other.rows, other.deletions)
+        return same and bool(self.paths & other.paths)
+
+
+@dataclass(frozen=True)
+class LeafChange:
+    """What one commit did to a leaf."""
+
+    #: The fragments that it changed or removed; None where that is not known, or all of them.
+    touched: frozenset[int] | None
+    adds_rows: bool = False
+    removes_rows: bool = False
+
+
+class DataFileRow(NamedTuple):
+    """A data file of a leaf, with the rows of the fragment that it belongs to."""
+
+    path: str
+    fragment: int
+    rows: int
+    deleted_rows: int
+    bytes: int | None

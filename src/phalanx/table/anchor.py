@@ -5,8 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import Any
 
-import numpy as np
-
 from phalanx.storage.leaf import Leaf
 from phalanx.transaction.snapshot import Snapshot
 
@@ -20,7 +18,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
     if head.transactions == "weak" or head.properties.get("anchor", "maintenance") == "never":
         return
     leaves = snapshot.leaves
-    places = leaves.versions(np.arange(len(leaves)) if chosen is None else chosen)
+    places = leaves.versions(chosen)
 
     def publish(place: tuple[str, int | None]) -> None:
         Leaf(snapshot.location, place[0], head.schema).anchor(place[1])

@@ -14,13 +14,14 @@ from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.storage import fsync, manifest
 from phalanx.storage.head import Head
-from phalanx.storage.leaf import check_storable
+from phalanx.storage.lance_types import check_storable
 from phalanx.storage.location import Location
+from phalanx.storage.records import TransactionRecord
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.table.properties import check_properties
-from phalanx.transaction.commit import Transaction, durable_by_default, first_rows
+from phalanx.transaction.commit import Transaction, durable_by_default, first_update
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
 
@@ -56,25 +57,25 @@ def create_table(
     Raises TableExists where there is one already; the rows are leftovers then.
     """
     durably = durable_by_default()
-    rows = first_rows(head)
+    update = first_update(head)
     if written and head.transactions == "strong":
         view = View(Snapshot.unborn(location, head), Commits(), pool)
         Append(head, written).run(view)
-        view.rows(rows, head.sequence)
+        view.put_leaves(update, head.sequence)
         counts = view.counts
-        rows.add_transaction(
-            head,
-            {
-                "operation": "create",
-                "rows_added": str(counts.added),
-                "rows_removed": "0",
-                "leaves": str(len(counts.leaves)),
-                "rows_gone": "0",
-            },
+        update.put_transaction(
+            TransactionRecord.of(
+                head,
+                "create",
+                rows_added=counts.added,
+                rows_removed=0,
+                leaves=len(counts.leaves),
+                removals=0,
+            )
         )
         if durably and location.is_local:
             fsync.sync([leaf.uri for leaf, _ in view.changed_leaves()], started)
-    manifest.create(location, head, rows)
+    manifest.create(location, head, update)
     if durably and location.is_local:
         fsync.sync([location.manifest], started)
     made = Snapshot.latest(location)

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from phalanx.errors import CorruptTable, TableNotFound
-from phalanx.model.spelling import quote
-from phalanx.storage.leaf import FragmentSize, fragments_of, written_anew
-from phalanx.storage.leaf_index import LeafRow, Leaves
+from phalanx.storage.leaf import fragments_of, written_anew
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TABLE, TRANSACTION, ManifestVersion
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.records import FragmentSize, LeafRow, TransactionRecord
 from phalanx.transaction.snapshot import Snapshot
 
 #: The operations that change where rows are, and no row.
 UPKEEP = frozenset({"optimize", "rewrite"})
-#: How many leaves are looked up by their ids in one go.
-_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ def cut(
 
 
 @dataclass(frozen=True)
-class Step:
+class Increment:
     """A version, or several that follow one another, and what they did to the rows together."""
 
     first: int
@@ -122,59 +119,42 @@ def everything(snapshot: Snapshot, first: int = 0) -> tuple[int, Iterator[Portio
     return skipped, (Portion.whole(location, leaves.row(index)) for index in rest)
 
 
-def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> Iterator[Step]:
+def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> Iterator[Increment]:
     """The versions from one to another, one after the other.
 
     With `together`, those that seem only to add rows are taken as one: that is much faster.
     Raises TableNotFound where a version, or the one before the first, is not there any more.
     """
     finder = _Finder(newest)
-    for made in _runs(newest, first, last, together):
-        low, high = made[0].version, made[-1].version
+    for records in _runs(newest, first, last, together):
+        low, high = records[0].sequence, records[-1].sequence
         before = finder.find(low - 1) if low > 1 else None
         after = finder.find(high)
-        yield Step(low, after, made[-1].operation, _added(before, after, made))
+        yield Increment(low, after, records[-1].operation or "", _added(before, after, records))
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What a transaction says of itself."""
-
-    version: int
-    operation: str
-    added: int
-    removed: int
-    #: Whether rows of the manifest went with it.
-    gone: bool
-
-    @property
-    def adds(self) -> bool:
-        """Whether it seems only to add rows."""
-        return not self.removed and self.operation not in UPKEEP and self.operation != "rollback"
+def _adds(record: TransactionRecord) -> bool:
+    """Whether a transaction seems only to add rows."""
+    other = record.operation in UPKEEP or record.operation == "rollback"
+    return not record.rows_removed and not other
 
 
-def _runs(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[list[_Made]]:
+def _runs(
+    newest: Snapshot, first: int, last: int, together: bool
+) -> Iterator[list[TransactionRecord]]:
     """The transactions of some versions, in the groups that they are looked at in."""
-    wanted = f"object_type = '{TRANSACTION}' AND sequence >= {first} AND sequence <= {last}"
-    rows = newest.manifest.read(["sequence", "metadata"], wanted).to_pylist()
-    found = {row["sequence"]: json.loads(row["metadata"]) for row in rows}
-    run: list[_Made] = []
+    records = newest.manifest.transactions(since=first, until=last)
+    by_version = {record.sequence: record for record in records}
+    run: list[TransactionRecord] = []
     for version in range(first, last + 1):
-        described = found.get(version)
-        made = described and _Made(
-            version,
-            described.get("operation", ""),
-            int(described.get("rows_added", 0)),
-            int(described.get("rows_removed", 0)),
-            bool(int(described.get("rows_gone", 1))),
-        )
-        if run and not (together and made and made.adds):
+        record = by_version.get(version)
+        if run and not (together and record and _adds(record)):
             yield run
             run = []
-        if not made:
+        if record is None:
             raise TableNotFound(f"version {version} of the table {newest.location.uri} has expired")
-        run.append(made)
-        if not made.adds:
+        run.append(record)
+        if not _adds(record):
             yield run
             run = []
     if run:
@@ -212,24 +192,27 @@ class _Finder:
 
 
 def _added(
-    before: Snapshot | None, after: Snapshot, made: Sequence[_Made]
+    before: Snapshot | None, after: Snapshot, records: Sequence[TransactionRecord]
 ) -> tuple[Portion, ...] | None:
     """What some versions have added to the one before; None where they have changed other rows."""
-    if made[-1].operation in UPKEEP:
+    if records[-1].operation in UPKEEP:
         return ()
     if after.head.transactions == "weak":
         return None
-    since = made[0].version - 1
-    changed = _leaves(after, f"sequence > {since}")
-    went = any(one.gone for one in made)
-    gone = went and before is not None and _ids(before) - _ids(after)
-    if not changed and not gone:
+    changed = LeafIndex.read(after.manifest, after.head, since=records[0].sequence).rows()
+    may_remove = any(record.may_remove_leaves for record in records)
+    removed = (
+        may_remove and before is not None and before.manifest.leaf_ids() - after.manifest.leaf_ids()
+    )
+    if not changed and not removed:
         return ()
-    if gone or not all(one.adds for one in made):
+    if removed or not all(map(_adds, records)):
         return None
     known: dict[str, LeafRow] = {}
     if before is not None:
-        known = _by_id(before, [row.object_id for row in changed])
+        ids = [row.object_id for row in changed]
+        earlier = LeafIndex.read(before.manifest, before.head, ids=ids)
+        known = {row.object_id: row for row in earlier.rows()}
     found = []
     for row in changed:
         fragments = _new_fragments(after.location, known.get(row.object_id), row)
@@ -238,18 +221,9 @@ def _added(
         if fragments:
             found.append(Portion.of(row, fragments))
     # Rows that came from somewhere else, such as an earlier version, are none that were added.
-    if sum(portion.rows for portion in found) != sum(one.added for one in made):
+    if sum(portion.rows for portion in found) != sum(record.rows_added or 0 for record in records):
         return None
     return tuple(found)
-
-
-def _by_id(snapshot: Snapshot, ids: Sequence[str]) -> dict[str, LeafRow]:
-    """Some leaves of a version by their ids."""
-    found: dict[str, LeafRow] = {}
-    for start in range(0, len(ids), _AT_ONCE):
-        wanted = ", ".join(quote(id) for id in ids[start : start + _AT_ONCE])
-        found |= {row.object_id: row for row in _leaves(snapshot, f"object_id IN ({wanted})")}
-    return found
 
 
 def _new_fragments(
@@ -283,17 +257,3 @@ def _beside(
     if not all(fragment.is_still(known[fragment.id]) for fragment in stayed):
         return None
     return [fragment for fragment in found if fragment.id not in known]
-
-
-def _leaves(snapshot: Snapshot, which: str) -> list[LeafRow]:
-    """Some leaves of a version, without a look at the others."""
-    manifest, head = snapshot.manifest, snapshot.head
-    rows = manifest.read(Leaves.columns_in(head), f"object_type = '{TABLE}' AND {which}")
-    leaves = Leaves.of_rows(rows, manifest, head)
-    return leaves.rows()
-
-
-def _ids(snapshot: Snapshot) -> set[str]:
-    """The ids of all leaves of a version."""
-    found = snapshot.manifest.read(["object_id"], f"object_type = '{TABLE}'")
-    return set(found.column("object_id").to_pylist())

@@ -16,7 +16,6 @@ from phalanx.model.schema import extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.transforms import Identity
 from phalanx.storage.leaf import Leaf
-from phalanx.storage.manifest import TRANSACTION
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.transaction.snapshot import Snapshot
@@ -37,9 +36,9 @@ def partitions(snapshot: Snapshot) -> pa.Table:
     sizes = _sizes(snapshot) if head.transactions == "weak" else {}
     for name in ("row_count", "byte_count", "fragment_count"):
         columns[name.removesuffix("_count") + "s"] = sizes.get(name, leaves.table.column(name))
-    columns["version"] = leaves.table.column("read_version")
+    columns["version"] = leaves.read_versions
     root = snapshot.location.uri
-    folders = leaves.table.column("location").to_pylist()
+    folders = leaves.folders.to_pylist()
     columns["uri"] = pa.array([f"{root}/{folder}" for folder in folders], pa.string())
     return pa.table(columns)
 
@@ -47,7 +46,7 @@ def partitions(snapshot: Snapshot) -> pa.Table:
 def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
     """The sizes of a weak table's leaves, as they are on main now."""
     counts: dict[str, list[int]] = {"row_count": [], "byte_count": [], "fragment_count": []}
-    for folder in snapshot.leaves.table.column("location").to_pylist():
+    for folder in snapshot.leaves.folders.to_pylist():
         leaf = Leaf(snapshot.location, folder, snapshot.head.schema)
         size, fragments = leaf.size(None)
         counts["row_count"].append(leaf.count(None, None))
@@ -58,27 +57,17 @@ def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
 
 def snapshots(snapshot: Snapshot) -> pa.Table:
     """One row for each transaction up to this snapshot, oldest first."""
-    columns = ["sequence", "committed_at", "metadata"]
-    rows = snapshot.manifest.read(columns, f"object_type = '{TRANSACTION}'").to_pylist()
-    rows.sort(key=lambda row: row["sequence"])
-    described = [json.loads(row["metadata"]) for row in rows]
-
-    def number(name: str) -> list[int]:
-        return [int(found.get(name, 0)) for found in described]
-
-    return pa.table(
-        {
-            "version": pa.array([row["sequence"] for row in rows], pa.int64()),
-            "committed_at": pa.array(
-                [row["committed_at"] for row in rows], pa.timestamp("us", "UTC")
-            ),
-            "operation": pa.array([found.get("operation") for found in described], pa.string()),
-            "transaction_id": pa.array([d.get("transaction_id") for d in described], pa.string()),
-            "rows_added": pa.array(number("rows_added"), pa.int64()),
-            "rows_removed": pa.array(number("rows_removed"), pa.int64()),
-            "leaves": pa.array(number("leaves"), pa.int64()),
-        }
-    )
+    records = snapshot.manifest.transactions()
+    columns: dict[str, tuple[list[Any], pa.DataType]] = {
+        "version": ([record.sequence for record in records], pa.int64()),
+        "committed_at": ([r.committed_at for r in records], pa.timestamp("us", "UTC")),
+        "operation": ([record.operation for record in records], pa.string()),
+        "transaction_id": ([record.id for record in records], pa.string()),
+        "rows_added": ([record.rows_added or 0 for record in records], pa.int64()),
+        "rows_removed": ([record.rows_removed or 0 for record in records], pa.int64()),
+        "leaves": ([record.leaves or 0 for record in records], pa.int64()),
+    }
+    return pa.table({name: pa.array(cells, type) for name, (cells, type) in columns.items()})
 
 
 def files(snapshot: Snapshot) -> pa.Table:
@@ -86,19 +75,9 @@ def files(snapshot: Snapshot) -> pa.Table:
     rows = []
     for row in snapshot.leaves.rows():
         leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
-        for fragment in leaf.open(row.read_version).get_fragments():
-            for file in fragment.metadata.files:
-                rows.append(
-                    {
-                        "path": f"{leaf.uri}/data/{file.path}",
-                        "partition": json.dumps(values_of(snapshot, row), default=str),
-                        "spec": row.spec_id,
-                        "fragment": fragment.fragment_id,
-                        "rows": fragment.metadata.physical_rows,
-                        "deleted_rows": fragment.num_deletions,
-                        "bytes": file.file_size_bytes,
-                    }
-                )
+        partition = json.dumps(values_of(snapshot, row), default=str)
+        for file in leaf.data_files(row.read_version):
+            rows.append({**file._asdict(), "partition": partition, "spec": row.spec_id})
     types = {"path": pa.string(), "partition": pa.string(), "spec": pa.int32()}
     types |= {name: pa.int64() for name in ("fragment", "rows", "deleted_rows", "bytes")}
     return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))

@@ -19,24 +19,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
 from phalanx.model.schema import TableSchema
-from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
 from phalanx.storage import compaction
-from phalanx.storage.compaction import Contents, Target
-from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.compaction import LeafFragments, Target
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TABLE
+from phalanx.storage.records import FragmentSize, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -238,8 +235,7 @@ def plan(
     chosen = Plan(snapshot, predicate)
     leaves, indices = snapshot.leaves, chosen.indices
     if only is not None:
-        ids = leaves.table.column("object_id").take(pa.array(indices))
-        indices = indices[np.asarray(pc.is_in(ids, pa.array(sorted(only), pa.string())))]
+        indices = indices[leaves.are_in(indices, only)]
     loose = _loose(snapshot, indices)
     looked = _Look(snapshot, target, ordering, loose)
     opened = indices[looked.may_be_due(indices)]
@@ -249,9 +245,9 @@ def plan(
         snapshot,
         tuple(task for _, task in found if task is not None),
         len(indices),
-        sum(part.files for contents, _ in found for part in contents.parts)
+        sum(part.files for contents, _ in found for part in contents.fragments)
         + int(leaves.fragment_counts[others].sum()),
-        sum(part.bytes for contents, _ in found for part in contents.parts)
+        sum(part.bytes for contents, _ in found for part in contents.fragments)
         + int(leaves.byte_counts[others].sum()),
         (
             *chosen.doubts(chosen.indices, "taken"),
@@ -262,27 +258,12 @@ def plan(
 
 def _loose(snapshot: Snapshot, indices: Array) -> frozenset[str]:
     """The leaves whose statistics do not say all that could be said of their rows."""
-    ids = snapshot.leaves.table.column("object_id").take(pa.array(indices)).to_pylist()
+    ids = snapshot.leaves.ids.take(pa.array(indices)).to_pylist()
     if snapshot.head.transactions == "weak":
         return frozenset(ids)
-    where = f"object_type = '{TABLE}'"
-    if len(ids) <= _FEW:
-        where = f"object_id IN ({', '.join(quote(id) for id in ids)})" if ids else "FALSE"
-    found = snapshot.manifest.read(["object_id", "column_stats"], where)
-    if "column_stats" not in found.schema.names:
-        return frozenset(ids)
-    cells = found.column("column_stats").combine_chunks()
-    parents = np.asarray(pc.list_parent_indices(cells))
-    entries = pc.list_flatten(cells)
-    numbers = pc.struct_field(entries, "field_id")
-    wanted = [c.field_id for c in statistics.measured_columns(snapshot.head.schema)]
-    tight = pc.and_(
-        pc.fill_null(pc.struct_field(entries, "exact"), False),
-        pc.is_valid(pc.struct_field(entries, "null_count")),
-    )
-    counted = np.asarray(pc.and_(tight, pc.is_in(numbers, pa.array(wanted, pa.int32()))))
-    complete = np.bincount(parents[counted], minlength=found.num_rows) >= len(wanted)
-    known = dict(zip(found.column("object_id").to_pylist(), complete.tolist(), strict=True))
+    stored = snapshot.manifest.statistics(ids if len(ids) <= _FEW else None)
+    complete = statistics.are_complete(stored.cells, snapshot.head.schema)
+    known = dict(zip(stored.ids, complete.tolist(), strict=True))
     return frozenset(id for id in ids if not known.get(id, False))
 
 
@@ -304,23 +285,22 @@ class _Look:
         known = (rows >= 0) & (sizes >= 0) & (leaves.fragment_counts[indices] == 1)
         if self.ordering is not None or self.snapshot.head.transactions == "weak":
             return np.ones(len(indices), dtype=bool)
-        ids = leaves.table.column("object_id").take(pa.array(indices))
-        doubtful = np.asarray(pc.is_in(ids, pa.array(sorted(self.loose), pa.string())))
+        doubtful = leaves.are_in(indices, self.loose)
         large = np.array(
             [
-                compaction.Part(0, count, 0, size).is_too_large(self.target)
+                compaction.is_too_large(FragmentSize(0, count, size), self.target)
                 for count, size in zip(rows.tolist(), sizes.tolist(), strict=True)
             ],
             dtype=bool,
         )
         return np.asarray(~known | doubtful | large)
 
-    def look(self, row: LeafRow) -> tuple[Contents, LeafTask | None]:
+    def look(self, row: LeafRow) -> tuple[LeafFragments, LeafTask | None]:
         schema, weak = self.snapshot.head.schema, row.read_version is None
         leaf = Leaf(self.snapshot.location, row.location, schema)
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version)
-        parts = contents.parts
+        parts = contents.fragments
         groups = compaction.groups(parts, self.target)
         if self.ordering is not None or (groups and not contents.current):
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
@@ -342,11 +322,11 @@ class _Look:
             sum(part.files for part in touched),
             sum(part.bytes for part in touched),
             sum(part.rows for part in touched),
-            sum(part.deleted for part in touched),
+            sum(part.deletions for part in touched),
         )
 
 
-def _index_notes(looked: Iterable[Contents]) -> Iterator[str]:
+def _index_notes(looked: Iterable[LeafFragments]) -> Iterator[str]:
     kept_back = Counter(contents.indexes for contents in looked if contents.indexes)
     for names, count in kept_back.items():
         yield (
@@ -419,7 +399,7 @@ class Optimize:
 
     def run(self, view: View) -> None:
         self.overtaken, self.gone = [], 0
-        rows = leaves_by_id(view.base, [one.task.object_id for one in self.done])
+        rows = view.base.leaves.by_id([one.task.object_id for one in self.done])
         holding = []
         for one in self.done:
             view.check_schema(one.task.schema)
@@ -533,7 +513,7 @@ class Optimizing:
         report, new = self.report, [part.new for part in one.delta.rewritten]
         report.rewritten += 1
         report.deleted_rows += one.task.deleted
-        files = sum(len(fragment.files) for part in new for fragment in part.fragments)
+        files = sum(part.file_count for part in new)
         report.files_after += files - one.task.files
         assert report.bytes_after is not None
         report.bytes_after += sum(part.bytes for part in new) - one.task.bytes

@@ -22,7 +22,8 @@ from phalanx.model import statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
-from phalanx.storage.leaf import Leaf, Written
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import Written
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
@@ -141,14 +142,14 @@ class PartitionedWriter:
         place = group.place
         leaf = Leaf(self._snapshot.location, place.folder, self._schema)
         if place.row is None:
-            handle = leaf.create()
+            writer = leaf.create()
             reach("write.leaf-created")
         else:
-            handle = leaf.writable(place.row.read_version)
+            writer = leaf.writer(place.row.read_version)
         measured = statistics.measure(table, self._measured)
         known = group.statistics
         group.statistics = measured if known is None else statistics.merge(known, measured)
-        group.written.append(leaf.write(table, handle))
+        group.written.append(writer.write(table))
         reach("write.files-written")
 
 

@@ -14,7 +14,7 @@ from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql, 
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
 

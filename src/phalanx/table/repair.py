@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phalanx.errors import ConflictError, CorruptTable
+from phalanx.errors import CorruptTable
 from phalanx.storage import raw_manifest
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
@@ -19,10 +19,8 @@ from phalanx.table.rules import RULES
 from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.rule import Problem
 from phalanx.table.rules.survey import Survey
-from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
-
-_TRIES = 100
+from phalanx.transaction.swap import Proposal, swap_head
 
 
 @dataclass(frozen=True)
@@ -51,29 +49,74 @@ def repair_table(location: Location, dry_run: bool = False) -> RepairReport:
 
     What is written goes through one transaction, so whoever reads meanwhile sees the table as it
     was before or after. Raises TableNotFound where there is no table, UnsupportedTable where it
-    is not ours to write, and ConflictError where others keep writing.
+    is not ours to write, and ConflictError where others kept writing.
     """
-    survey = Survey(location)
-    try:
-        draft = Draft(RawManifest.open(location, statistics=True), survey)
-    except CorruptTable as error:
-        return RepairReport(dry_run, [], [manifest_unreadable(error)])
+    repair = _Repair(location)
     # Files are looked at before others have to wait for the lock.
-    report = mend(draft, dry_run)
-    if dry_run or not draft.has_changes:
+    draft, report = repair.draft(dry_run)
+    if dry_run or draft is None or not draft.has_changes:
         return report
-    for attempt in range(_TRIES):
-        with lock.held(location):
-            draft = Draft(RawManifest.open(location, statistics=True), survey)
-            report = mend(draft)
-            try:
-                if draft.has_changes:
-                    _write(draft)
-                return report
-            except SwapLost:
-                pass
-        lock.back_off(attempt)
-    raise ConflictError(f"the table {location.uri} could not be repaired: others kept writing")
+    return swap_head(location, "repair", repair.decide)
+
+
+class _Repair:
+    """A repair, worked out again on what is there by then where others come first."""
+
+    def __init__(self, location: Location) -> None:
+        self._location, self._survey = location, Survey(location)
+
+    def draft(self, dry_run: bool = False) -> tuple[Draft | None, RepairReport]:
+        """The table as it should be, and what is mended by that."""
+        try:
+            draft = Draft(RawManifest.open(self._location, statistics=True), self._survey)
+        except CorruptTable as error:
+            return None, RepairReport(dry_run, [], [manifest_unreadable(error)])
+        return draft, mend(draft, dry_run)
+
+    def decide(self) -> Proposal[RepairReport] | RepairReport:
+        draft, report = self.draft()
+        if draft is None or not draft.has_changes:
+            return report
+        base = self._prepare(draft)
+
+        def then(version: int | None) -> RepairReport:
+            reach("repair.rows-written")
+            return self._finish(draft, report)
+
+        if draft.has_new_rows:
+            update = draft.update()
+            return Proposal(base, draft.head, update, then)
+        return self._finish(draft, report)
+
+    def _prepare(self, draft: Draft) -> ManifestVersion:
+        """Make the manifest one that rows can be merged into.
+
+        Returns the version to merge into. Raises SwapLost where somebody has written meanwhile.
+        """
+        version = draft.manifest.version
+        if draft.removed_twins:
+            raw_manifest.remove_rows(self._location, draft.removed_twins)
+            version += 1
+            reach("repair.rows-removed")
+        if draft.new_columns:
+            raw_manifest.add_columns(self._location, draft.new_columns)
+            version += 1
+            reach("repair.columns-added")
+        manifest = ManifestVersion(self._location)
+        if manifest.version != version:
+            raise SwapLost("others have written meanwhile")
+        return manifest
+
+    def _finish(self, draft: Draft, report: RepairReport) -> RepairReport:
+        """Write what the rows of the manifest do not hold."""
+        ManifestVersion(self._location).publish(draft.head)
+        reach("repair.published")
+        raw_manifest.create_missing_indexes(self._location)
+        for name, row in draft.new_mains.items():
+            leaf = Leaf(self._location, name, draft.head.schema)
+            leaf.create()
+            leaf.anchor(row.version)
+        return report
 
 
 def mend(draft: Draft, dry_run: bool = False) -> RepairReport:
@@ -89,31 +132,3 @@ def mend(draft: Draft, dry_run: bool = False) -> RepairReport:
     mended = [p for p in problems if (p.kind, p.where) not in left]
     unmended = [p for p in left.values() if not p.harmless]
     return RepairReport(dry_run, mended + draft.mended, unmended + draft.given_up)
-
-
-def _write(draft: Draft) -> None:
-    """Write a draft. Raises SwapLost where somebody has written meanwhile."""
-    location, version = draft.manifest.location, draft.manifest.version
-    if draft.removed_twins:
-        raw_manifest.remove_rows(location, draft.removed_twins)
-        version += 1
-        reach("repair.rows-removed")
-    if draft.new_columns:
-        raw_manifest.add_columns(location, draft.new_columns)
-        version += 1
-        reach("repair.columns-added")
-    manifest = ManifestVersion(location)
-    if manifest.version != version:
-        raise SwapLost
-    if draft.has_new_rows:
-        draft.renew_head()
-        rows, removed = draft.changed_rows(), sorted(draft.removed)
-        raw_manifest.swap_rows(manifest, draft.head, rows, removed)
-        reach("repair.rows-written")
-    raw_manifest.publish_copies(location, draft.head)
-    reach("repair.published")
-    raw_manifest.create_missing_indexes(location)
-    for name, row in draft.new_mains.items():
-        leaf = Leaf(location, name, draft.head.schema)
-        leaf.create()
-        leaf.anchor(row.version)

@@ -10,23 +10,23 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-import pyarrow as pa
-
-from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
+from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
+from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import TABLE, TRANSACTION, VERSION, ManifestVersion, Rows, SwapLost
-from phalanx.storage.names import is_leaf_id, transaction_row
+from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.records import TimelineRow, TransactionRecord
 from phalanx.table.format import count_text
 from phalanx.table.properties import snapshot_age, snapshots_at_least
-from phalanx.transaction import lock
-from phalanx.transaction.snapshot import Snapshot, sequence_of
-
-_TRIES = 1000
+from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.swap import Proposal, swap_head
 
 
 @dataclass(frozen=True)
@@ -91,47 +91,6 @@ class RetentionPolicy:
         return Retention.of(newest, self.cutoff(newest.head), self.now - self.file_age)
 
 
-class LeafVersions:
-    """The versions of leaves that some snapshots consist of."""
-
-    _SCHEMA = pa.schema(
-        [("object_id", pa.string()), ("location", pa.string()), ("read_version", pa.uint64())]
-    )
-
-    def __init__(self) -> None:
-        self._table = self._SCHEMA.empty_table()
-
-    def add(self, manifest: ManifestVersion) -> None:
-        try:
-            found = manifest.read(self._SCHEMA.names, f"object_type = '{TABLE}'")
-        except (OSError, ValueError) as error:
-            raise CorruptTable(
-                f"version {manifest.version} of the manifest of {manifest.location.uri} cannot be "
-                f"read, run check(): {manifest.location.reason(error)}"
-            ) from None
-        if "read_version" not in found.schema.names:
-            found = found.append_column("read_version", pa.nulls(found.num_rows, pa.uint64()))
-        found = found.select(self._SCHEMA.names).cast(self._SCHEMA)
-        both = pa.concat_tables([self._table, found])
-        self._table = both.group_by(self._SCHEMA.names).aggregate([]).cast(self._SCHEMA)
-
-    def by_folder(self) -> dict[str, set[int | None]]:
-        """Versions by folder; None stands for the newest on main."""
-        found: dict[str, set[int | None]] = {}
-        for row in self._table.to_pylist():
-            if is_leaf_id(row["object_id"]):
-                found.setdefault(row["location"], set()).add(row["read_version"])
-        return found
-
-    def folders(self) -> set[str]:
-        """Every folder that some table is in, be it a leaf or another client's."""
-        return {name for name in self._table.column("location").to_pylist() if name}
-
-    def pairs(self) -> set[tuple[str, int]]:
-        columns = (self._table.column(c).to_pylist() for c in ("object_id", "read_version"))
-        return {(id, version) for id, version in zip(*columns, strict=True) if version is not None}
-
-
 @dataclass
 class Retention:
     """Which snapshots stay, seen from the newest."""
@@ -174,7 +133,7 @@ class Retention:
             sequence = None
             # Nothing expires by mistake: only who merely looks passes over what is unreadable.
             with contextlib.suppress(*((OSError, ValueError) if cutoff is None else ())):
-                sequence = sequence_of(ManifestVersion(newest.location, version))
+                sequence = ManifestVersion(newest.location, version).sequence()
             if sequence is not None and sequence >= head.oldest:
                 oldest, first_open = sequence, version
                 break
@@ -208,8 +167,9 @@ class Retention:
 
 
 def tagged_versions(snapshot: Snapshot) -> frozenset[tuple[int, int]]:
+    """The versions of the table that tags hold, with the versions of the manifest."""
     tags = snapshot.tags().values()
-    return frozenset((int(tag["version"]), int(tag["manifest_version"])) for tag in tags)
+    return frozenset((tag.version, tag.manifest_version) for tag in tags)
 
 
 def is_after(superseded: dict[int, dt.datetime], version: int, cutoff: dt.datetime) -> bool:
@@ -233,90 +193,106 @@ class Expired:
 
 
 def expire(location: Location, policy: RetentionPolicy, operation: str, dry_run: bool) -> Expired:
-    """Tell the manifest which snapshots are gone, in one transaction."""
-    for attempt in range(_TRIES):
-        newest = Snapshot.latest(location)
-        newest.head.check_writable()
-        retention = policy.retention(newest)
-        needed = retention.leaf_versions(retention.first_open).pairs()
-        candidates = _versions_without(newest.manifest, needed)
-        # From here on as little as possible: others may be waiting for the lock.
-        with contextlib.nullcontext() if dry_run else lock.held(location):
-            if not dry_run:
-                newest = Snapshot.latest(location, newest)
-            if tagged_versions(newest) != retention.tags or newest.head.oldest > retention.oldest:
-                continue
-            retention.newest = newest.manifest
-            gone = _transactions_before(newest, retention)
-            # A leaf that went and came back has new rows by the names of old ones.
-            present = _version_rows(newest.manifest) if candidates else set()
-            ids = [id for _, id in gone] + [row[0] for row in candidates if row in present]
-            found = Expired(retention, tuple(sorted(s for s, _ in gone)), len(ids))
-            if dry_run or (not ids and retention.oldest == newest.head.oldest):
-                return found
-            try:
-                retention.newest = _swap(newest, retention.oldest, ids, operation, len(gone))
-                found.told = True
-                return found
-            except SwapLost:
-                pass
-        lock.back_off(attempt)
-    raise ConflictError(
-        f"the snapshots of {location.uri} could not be expired: others kept writing"
-    )
+    """Tell the manifest which snapshots are gone, in one transaction.
+
+    Raises ConflictError where others kept writing.
+    """
+    expiry = _Expiry(location, policy, operation)
+    if not dry_run:
+        return swap_head(location, operation, expiry.decide, expiry.prepare)
+    expiry.prepare()
+    return expiry.find(expiry.newest)[0]
 
 
-def _swap(
-    newest: Snapshot, oldest: int, removed: Sequence[str], operation: str, snapshots: int
-) -> ManifestVersion:
-    head = newest.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, oldest=oldest)
-    rows = Rows(head.specs, strong=head.transactions == "strong")
-    rows.add_head(head)
-    # No leaf goes with these rows, so whoever knows the leaves still does.
-    described = {"operation": operation, "snapshots": str(snapshots), "rows_gone": "0"}
-    rows.add_transaction(head, described)
-    version = newest.manifest.swap(rows.to_table(), removed)
-    return ManifestVersion(newest.location, version)
+class _Expiry:
+    """The expiry of snapshots, worked out again on a newer one where others come first."""
+
+    def __init__(self, location: Location, policy: RetentionPolicy, operation: str) -> None:
+        self._location, self._policy, self._operation = location, policy, operation
+
+    def prepare(self) -> None:
+        """Find out what stays. That takes long, and others may be waiting for the lock."""
+        self.newest = Snapshot.latest(self._location)
+        self.newest.head.check_writable()
+        self._retention = self._policy.retention(self.newest)
+        needed = self._retention.leaf_versions(self._retention.first_open).pairs()
+        self._candidates = _rows_without(self.newest.manifest, needed)
+
+    def decide(self) -> Proposal[Expired] | Expired:
+        newest, retention = Snapshot.latest(self._location, self.newest), self._retention
+        moved = tagged_versions(newest) != retention.tags
+        if moved or newest.head.oldest > retention.oldest:
+            raise SwapLost("others have tagged or expired snapshots meanwhile")
+        expired, removed = self.find(newest)
+        if not removed and retention.oldest == newest.head.oldest:
+            return expired
+
+        def then(version: int | None) -> Expired:
+            retention.newest = ManifestVersion(self._location, version)
+            expired.told = True
+            return expired
+
+        return _proposal(
+            newest, self._operation, retention.oldest, removed, len(expired.snapshots), then
+        )
+
+    def find(self, newest: Snapshot) -> tuple[Expired, list[str]]:
+        """What expires, and the rows of the manifest that go with it."""
+        retention = self._retention
+        retention.newest = newest.manifest
+        transactions = _transactions_before(newest, retention)
+        # A leaf that was removed and added again has new rows with the ids of old ones.
+        present = set(newest.manifest.timeline()) if self._candidates else set()
+        removed = [names.transaction_row(record.id) for record in transactions]
+        removed += [row.id for row in self._candidates if row in present]
+        snapshots = tuple(sorted(record.sequence for record in transactions))
+        return Expired(retention, snapshots, len(removed)), removed
 
 
 def announce(location: Location) -> None:
     """Make a version of the table that changes nothing, before files go.
 
     A writer that has taken long may just have seen that its files are there. It loses the swap to
-    this, and looks again.
+    this, and looks again. Raises ConflictError where others kept writing.
     """
-    for attempt in range(_TRIES):
-        with lock.held(location), contextlib.suppress(SwapLost):
-            newest = Snapshot.latest(location)
-            _swap(newest, newest.head.oldest, (), "vacuum", 0)
-            return
-        lock.back_off(attempt)
-    raise ConflictError(f"no file of {location.uri} was removed: others kept writing")
+
+    def decide() -> Proposal[Snapshot] | Snapshot:
+        newest = Snapshot.latest(location)
+        return _proposal(newest, "vacuum", newest.head.oldest, (), 0, lambda version: newest)
+
+    swap_head(location, "vacuum", decide)
 
 
-def _version_rows(manifest: ManifestVersion) -> set[tuple[str, int]]:
-    """The rows of the leaves' timelines: their ids and versions."""
-    if "read_version" not in manifest.dataset.schema.names:
-        return set()
-    found = manifest.read(["object_id", "read_version"], f"object_type = '{VERSION}'")
-    return set(zip(*(found.column(i).to_pylist() for i in (0, 1)), strict=True))
+T = TypeVar("T")
 
 
-def _versions_without(
-    manifest: ManifestVersion, needed: set[tuple[str, int]]
-) -> list[tuple[str, int]]:
+def _proposal(
+    newest: Snapshot,
+    operation: str,
+    oldest: int,
+    removed: Sequence[str],
+    snapshots: int,
+    then: Callable[[int | None], T],
+) -> Proposal[T]:
+    """A head that gives up snapshots, and no leaf."""
+    head = newest.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, oldest=oldest)
+    update = ManifestUpdate(head.specs, strong=head.transactions == "strong")
+    update.put_head(head)
+    # No leaf goes with these rows, so whoever knows the leaves still does.
+    update.put_transaction(TransactionRecord.of(head, operation, snapshots=snapshots, removals=0))
+    update.remove(removed)
+    return Proposal(newest.manifest, head, update, then)
+
+
+def _rows_without(manifest: ManifestVersion, needed: set[tuple[str, int]]) -> list[TimelineRow]:
     """The rows of the leaves' timelines that are not needed, in order."""
-    rows = _version_rows(manifest)
-    return sorted(row for row in rows if (row[0].rpartition("$")[0], row[1]) not in needed)
+    rows = manifest.timeline()
+    return sorted(row for row in rows if (row.leaf, row.read_version) not in needed)
 
 
-def _transactions_before(newest: Snapshot, retention: Retention) -> list[tuple[int, str]]:
-    """The transactions whose snapshots are gone: their versions and rows."""
-    found = newest.manifest.read(
-        ["sequence", "object_id"],
-        f"object_type = '{TRANSACTION}' AND sequence < {retention.oldest}",
-    )
+def _transactions_before(newest: Snapshot, retention: Retention) -> list[TransactionRecord]:
+    """The transactions whose snapshots are gone."""
     kept = {sequence for sequence, _ in retention.tags} | {newest.sequence}
-    last = transaction_row(newest.head.transaction_id)
-    rows = zip(*(found.column(c).to_pylist() for c in ("sequence", "object_id")), strict=True)
-    return [(number, id) for number, id in rows if number not in kept and id != last]
+    last = newest.head.transaction_id
+    records = newest.manifest.transactions(until=retention.oldest - 1)
+    return [r for r in records if r.sequence not in kept and r.id != last]

@@ -26,17 +26,17 @@ from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.storage import compaction
 from phalanx.storage.head import Head
-from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
+from phalanx.storage.records import MOVES_ROWS, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
-from phalanx.table.operations.leaf_results import leaves_by_id
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
-from phalanx.transaction.commit import MOVES_ROWS, Transaction, durable_by_default
+from phalanx.transaction.commit import Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -67,7 +67,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Step:
+class RewriteStep:
     """What is moved together: all that a process elsewhere needs to know."""
 
     location: Location
@@ -88,7 +88,7 @@ class Step:
 class Moved:
     """What was written for a step. Nobody sees it until it is committed."""
 
-    step: Step
+    step: RewriteStep
     #: The fragments that rows were read from, for each source.
     fragments: tuple[frozenset[int], ...]
     #: How many rows those have, for each source.
@@ -180,18 +180,18 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Array:
     return found
 
 
-def plan(snapshot: Snapshot, where: str | None, bounds: tuple[int, int]) -> Iterator[Step]:
+def plan(snapshot: Snapshot, where: str | None, bounds: tuple[int, int]) -> Iterator[RewriteStep]:
     """The steps that move what a filter chooses; no two of them move the same rows."""
     sources: list[Source] = []
     rows = size = 0
     for source in _sources(snapshot, _chosen(snapshot, where), bounds):
         if sources and (rows + source.rows > bounds[0] or size + source.bytes > bounds[1]):
-            yield Step(snapshot.location, snapshot.head, tuple(sources))
+            yield RewriteStep(snapshot.location, snapshot.head, tuple(sources))
             sources, rows, size = [], 0, 0
         sources.append(source)
         rows, size = rows + source.rows, size + source.bytes
     if sources:
-        yield Step(snapshot.location, snapshot.head, tuple(sources))
+        yield RewriteStep(snapshot.location, snapshot.head, tuple(sources))
 
 
 def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iterator[Source]:
@@ -203,7 +203,7 @@ def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iter
             yield Source(row.object_id, row.location, row.read_version, None, rows, size)
             continue
         leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
-        for part in compaction.look(leaf, row.read_version).parts:
+        for part in compaction.look(leaf, row.read_version).fragments:
             yield Source(
                 row.object_id, row.location, row.read_version, (part.id,), part.rows, part.bytes
             )
@@ -212,7 +212,7 @@ def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iter
 # Doing
 
 
-def move(step: Step, snapshot: Snapshot | None = None) -> Moved:
+def move(step: RewriteStep, snapshot: Snapshot | None = None) -> Moved:
     """Write the rows of a step where they belong, in any process. Nothing is visible yet."""
     if snapshot is None:
         snapshot = Snapshot.latest(step.location).find(step.head.sequence)
@@ -220,7 +220,7 @@ def move(step: Step, snapshot: Snapshot | None = None) -> Moved:
     fragments: list[frozenset[int]] = []
     counts: list[int] = []
     for source in step.sources:
-        parts = compaction.look(_leaf(step, source), source.version).parts
+        parts = compaction.look(_leaf(step, source), source.version).fragments
         if source.fragments is not None:
             parts = tuple(part for part in parts if part.id in source.fragments)
         fragments.append(frozenset(part.id for part in parts))
@@ -238,12 +238,12 @@ def move(step: Step, snapshot: Snapshot | None = None) -> Moved:
     return Moved(step, tuple(fragments), tuple(counts), tuple(written))
 
 
-def _leaf(step: Step, source: Source) -> Leaf:
+def _leaf(step: RewriteStep, source: Source) -> Leaf:
     return Leaf(step.location, source.folder, step.head.schema)
 
 
 def _read(
-    step: Step, fragments: Sequence[frozenset[int]], schema: TableSchema, pool: Executor
+    step: RewriteStep, fragments: Sequence[frozenset[int]], schema: TableSchema, pool: Executor
 ) -> Iterator[pa.Table]:
     """The rows of a step, with the table's schema; small leaves are read ahead."""
 
@@ -293,7 +293,7 @@ class Rewrite:
         view.check_schema(step.head.schema)
         if view.head.spec != step.head.spec:
             raise Overtaken
-        rows = leaves_by_id(view.base, [source.object_id for source in step.sources])
+        rows = view.base.leaves.by_id([source.object_id for source in step.sources])
         # One leaf may be there several times, with other fragments each time.
         out: dict[str, tuple[LeafRow, set[int], int]] = {}
         for source, fragments, count in zip(
@@ -312,7 +312,7 @@ class Rewrite:
             if count == row.row_count:
                 view.remove(row)
             else:
-                view.change(row, {}, sorted(gone), count)
+                view.change(row, LeafDelta(removed=frozenset(gone)), count)
         spec = view.spec_like(step.head.spec)
         places = [view.place(spec, added.keys) for added in self.moved.written]
         view.prefetch_statistics(places)
@@ -406,5 +406,5 @@ def _here(job: Rewriting, first: Snapshot, pool: Executor) -> None:
 
 
 def _indices(snapshot: Snapshot, ids: Collection[str]) -> Array:
-    listed = snapshot.leaves.table.column("object_id").to_pylist()
+    listed = snapshot.leaves.ids.to_pylist()
     return np.array([at for at, id in enumerate(listed) if id in ids], dtype=np.int64)

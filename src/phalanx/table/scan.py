@@ -20,12 +20,13 @@ from phalanx.model.parser import parse
 from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES, Leaf
-from phalanx.storage.leaf_index import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafIndex
+from phalanx.storage.records import LeafRow
 from phalanx.storage.small_leaves import Member
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
-#: Leaves, or bundles of small ones, that are read at a time.
+#: LeafIndex, or bundles of small ones, that are read at a time.
 READERS = 8
 #: What may wait between a reader and whoever asks for it: batches, small ones put together.
 WAITING_BATCHES = 2
@@ -188,7 +189,7 @@ class Scan:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def are_small(leaves: Leaves, indices: Any) -> Any:
+def are_small(leaves: LeafIndex, indices: Any) -> Any:
     """Which leaves are small enough to be read together with others."""
     rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
     return (rows > 0) & (rows <= _SMALL_ROWS) & (sizes >= 0) & (sizes <= _SMALL_BYTES)

@@ -296,7 +296,7 @@ class Table:
 
     def tags(self) -> dict[str, int]:
         """The versions that have names, by name."""
-        return {name: int(tag["version"]) for name, tag in self._snapshot.tags().items()}
+        return {name: tag.version for name, tag in self._snapshot.tags().items()}
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from phalanx.errors import CorruptTable, InvalidInput
-from phalanx.model.spelling import quote
 from phalanx.storage.files import (
     DETACHED,
     GRACE_FLOOR,
@@ -25,7 +24,7 @@ from phalanx.storage.files import (
     version_of,
 )
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import TABLE, ManifestVersion
+from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
@@ -205,9 +204,7 @@ class _Sweep:
         newest = ManifestVersion(self._location)
         if newest.version == self._retention.newest.version:
             return set()
-        columns = ["location", "read_version"]
-        rows = newest.read(columns, f"object_type = '{TABLE}' AND location = {quote(folder)}")
-        return {row.get("read_version") for row in rows.to_pylist()}
+        return newest.versions_in(folder)
 
     def orphans(self) -> None:
         """Folders of leaves that no kept snapshot has."""

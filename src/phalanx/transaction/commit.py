@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import logging
 import os
 import time
@@ -20,27 +19,20 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
-from phalanx.model.spelling import quote
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import (
-    NAMESPACE,
-    TRANSACTION,
-    ManifestVersion,
-    Rows,
-    SwapLost,
-    publish,
-    to_publish,
-)
-from phalanx.storage.names import transaction_row
-from phalanx.transaction import lock
+from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.conflicts import check_isolation, same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.strengthen import MAKE_STRONG
+from phalanx.transaction.swap import Proposal, swap_head
 from phalanx.transaction.view import Commits, Counts, View
 
 log = logging.getLogger("phalanx")
@@ -52,16 +44,9 @@ _COMPACT_EVERY = 8
 _REINDEX_EVERY = 80
 #: A transaction that took longer looks whether its files are still there: vacuum grants twice that.
 _VERIFY_AFTER = GRACE_FLOOR / 2
-#: How long a transaction tries to win the swap before it gives up.
-PATIENCE_SECONDS = 120.0
-
 
 #: Leaves that a read depends on: their folders and versions by id.
 Footprint = Mapping[str, tuple[str, int | None]]
-
-
-#: The name of the operation that moves rows to other leaves, and changes none.
-MOVES_ROWS = "rewrite"
 
 
 def durable_by_default() -> bool:
@@ -157,8 +142,7 @@ class Transaction:
         manifest = ManifestVersion(self.location) if newest is None else newest.manifest
         if self.epoch is not None:
             return self.epoch.landed(manifest)
-        wanted = f"object_id = {quote(transaction_row(self.id))}"
-        return bool(manifest.read(["object_id"], wanted).num_rows)
+        return manifest.has_transaction(self.id)
 
     def commit(self) -> Snapshot:
         """Make the changes visible, and return the snapshot that has them.
@@ -171,83 +155,63 @@ class Transaction:
                 f"a change in this transaction on {self.location.uri} failed, so none of it was "
                 "committed: start another one"
             )
+        who = f"the transaction {self.id}"
         if self._view.is_weak:
-            return self._commit_weak()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        attempt = 0
-        while True:
-            # What can be done before the lock is had is done before.
-            self._view.settle()
-            reach("commit.leaves-committed")
-            with lock.held(self.location):
-                newest = Snapshot.latest(self.location, self._view.base)
-                # Not the number alone: a table that was dropped and made again has the same ones.
-                if newest.head.transaction_id != self._view.base.head.transaction_id:
-                    if self.landed(newest):
-                        self.repeated = self.named
-                        return newest
-                    self._rebase(newest)
-                    reach("commit.rebased")
-                else:
-                    self._view.base.manifest = newest.manifest
-                try:
-                    return self._swap()
-                except SwapLost:
-                    attempt += 1
-            if time.monotonic() > deadline:
-                raise ConflictError(
-                    f"the transaction {self.id} on {self.location.uri} lost to others {attempt} "
-                    f"times in {PATIENCE_SECONDS:.0f} seconds: nothing was written, try again"
-                )
-            lock.back_off(attempt)
-
-    def _commit_weak(self) -> Snapshot:
-        """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
-        if self._took_long:
-            self._verify_pending()
-        if not self.named:
-            self._view.settle()
-        for attempt in range(1000):
-            with lock.held(self.location), contextlib.suppress(SwapLost):
-                newest = Snapshot.latest(self.location, self._view.base)
-                if self.landed(newest):
-                    self.repeated = self.named
-                    return newest
-                self._check_table(newest)
-                if newest.head.transactions != "weak":
-                    return self._finish_as_strong(newest)
-                # With a name it waits for the lock: of two that race, the second does nothing.
+            if self._took_long:
+                self._verify_pending()
+            if not self.named:
                 self._view.settle()
-                if newest.head.transaction_id != self._view.base.head.transaction_id:
-                    self._follow_weak(newest)
-                reach("commit.leaves-committed")
-                if self.durable:
-                    fsync.sync(self._view.leaf_uris(), self._started)
-                head = newest.head.after(
-                    dt.datetime.now(dt.UTC), self.id, **self._view.head_changes
-                )
-                manifest = newest.manifest
-                if head.specs != newest.head.specs:
-                    manifest = self._prepared(newest, head)
-                rows = Rows(head.specs, strong=False)
-                self._view.weak_rows(newest, rows, head.sequence)
-                rows.add_head(head)
-                rows.add_transaction(head, {**self._described(), "rows_gone": "0"})
-                reach("commit.before-swap")
-                try:
-                    manifest.swap(rows.to_table())
-                    reach("commit.after-swap")
-                except OSError:
-                    # The reply was lost, not necessarily the commit.
-                    if not self.landed():
-                        raise
-                done = Snapshot.latest(self.location)
-                _complete(done.manifest, done.head)
-                if self.durable:
-                    fsync.sync([self.location.manifest], self._started)
-                return done
-            lock.back_off(attempt)
-        raise ConflictError(f"the manifest of {self.location.uri} could not be updated")
+            return swap_head(self.location, who, self._decide_weak)
+        return swap_head(self.location, who, self._decide, self._prepare)
+
+    def _prepare(self) -> None:
+        """What can be done before the lock is held."""
+        self._view.settle()
+        reach("commit.leaves-committed")
+
+    def _decide(self) -> Proposal[Snapshot] | Snapshot:
+        """The view as the table's next snapshot, or the newest where it has landed already."""
+        newest = Snapshot.latest(self.location, self._view.base)
+        # Not the number alone: a table that was dropped and made again has the same ones.
+        if newest.head.transaction_id != self._view.base.head.transaction_id:
+            if self.landed(newest):
+                self.repeated = self.named
+                return newest
+            self._rebase(newest)
+            reach("commit.rebased")
+        else:
+            self._view.base.manifest = newest.manifest
+        return self._proposal()
+
+    def _decide_weak(self) -> Proposal[Snapshot] | Snapshot:
+        """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
+        newest = Snapshot.latest(self.location, self._view.base)
+        if self.landed(newest):
+            self.repeated = self.named
+            return newest
+        self._check_table(newest)
+        if newest.head.transactions != "weak":
+            return self._finish_as_strong(newest)
+        # With a name it waits for the lock: of two that race, the second does nothing.
+        self._view.settle()
+        if newest.head.transaction_id != self._view.base.head.transaction_id:
+            self._follow_weak(newest)
+        reach("commit.leaves-committed")
+        if self.durable:
+            fsync.sync(self._view.leaf_uris(), self._started)
+        head = newest.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
+        update = ManifestUpdate(head.specs, strong=False)
+        self._view.put_weak_leaves(newest, update, head.sequence)
+        update.put_head(head)
+        update.put_transaction(self._record(head, removals=0))
+        return Proposal(self._manifest_for(newest, head), head, update, self._finish_weak)
+
+    def _finish_weak(self, version: int | None) -> Snapshot:
+        snapshot = Snapshot.latest(self.location)
+        _publish(snapshot.manifest, snapshot.head)
+        if self.durable:
+            fsync.sync([self.location.manifest], self._started)
+        return snapshot
 
     def _follow_weak(self, newest: Snapshot) -> None:
         """Work out anew what is true of the table as a whole: it is not the same as before."""
@@ -262,7 +226,7 @@ class Transaction:
         for operation in self.operations:
             operation.run(self._view)
 
-    def _finish_as_strong(self, newest: Snapshot) -> Snapshot:
+    def _finish_as_strong(self, newest: Snapshot) -> Proposal[Snapshot]:
         """The table became strong meanwhile: what it took over counts, the rest is added now."""
         if not self._commits.only_added:
             raise ConflictError(
@@ -276,76 +240,64 @@ class Transaction:
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
-        return self._swap()
+        return self._proposal()
 
-    def _swap(self) -> Snapshot:
-        """One attempt to make the view the table's next snapshot."""
+    def _proposal(self) -> Proposal[Snapshot]:
+        """The view as the table's next snapshot."""
         snapshot = self._view.base
         head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
-        manifest = snapshot.manifest
-        if head.specs != snapshot.head.specs:
-            manifest = self._prepared(snapshot, head)
-        rows = Rows(head.specs)
-        removed = self._view.rows(rows, head.sequence)
-        rows.add_head(head)
-        rows.add_transaction(head, {**self._described(), "rows_gone": str(len(removed))})
+        manifest = self._manifest_for(snapshot, head)
+        update = ManifestUpdate(head.specs)
+        self._view.put_leaves(update, head.sequence)
+        update.put_head(head)
+        update.put_transaction(self._record(head, removals=len(update.removed)))
         if self.epoch is not None:
-            self.epoch.mark(rows, head)
+            update.put_epoch(self.epoch.record(head))
         if self._took_long:
             self._verify()
         if self.durable:
             fsync.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
             reach("commit.leaves-synced")
-        reach("commit.before-swap")
+        return Proposal(manifest, head, update, lambda version: self._finish(version, head))
+
+    def _manifest_for(self, base: Snapshot, head: Head) -> ManifestVersion:
+        """The manifest with columns for the fields of a new spec, where nobody has committed."""
+        if head.specs == base.head.specs:
+            return base.manifest
+        manifest = base.manifest.prepare_for(head.specs, base.head.specs)
+        reach("commit.columns-added")
+        if manifest.head().transaction_id != base.head.transaction_id:
+            raise SwapLost("somebody has committed meanwhile")
+        return manifest
+
+    def _finish(self, version: int | None, head: Head) -> Snapshot:
+        """What comes after the swap. The transaction has landed, whatever happens here."""
         try:
-            version = manifest.swap(rows.to_table(), removed)
-            reach("commit.after-swap")
-        except SwapLost:
-            raise
-        except OSError:
-            # The reply was lost, not necessarily the commit.
-            latest = Snapshot.latest(self.location)
-            if not self.landed(latest):
-                raise
             if self.durable:
                 fsync.sync([self.location.manifest], self._started)
-            return latest
-        try:
-            return self._landed_as(version, head)
+                reach("commit.manifest-synced")
+            if version is None:
+                return Snapshot.latest(self.location)
+            return self._complete(ManifestVersion(self.location, version), head)
         except Exception as error:
             raise PhalanxError(
                 f"the transaction {self.id} has landed as version {head.sequence} of "
                 f"{self.location.uri}, so do not repeat it, but then something failed: {error}"
             ) from error
 
-    def _prepared(self, base: Snapshot, head: Head) -> ManifestVersion:
-        """The manifest with columns for the fields of a new spec, where nobody has committed."""
-        try:
-            manifest = base.manifest.prepare_for(head.specs, base.head.specs)
-        except OSError as error:
-            raise SwapLost(str(error)) from None
-        reach("commit.columns-added")
-        if manifest.head().transaction_id != base.head.transaction_id:
-            raise SwapLost("somebody has committed meanwhile")
-        return manifest
-
-    def _landed_as(self, version: int, head: Head) -> Snapshot:
-        """What comes after the swap. The transaction has landed, whatever happens here."""
-        if self.durable:
-            fsync.sync([self.location.manifest], self._started)
-            reach("commit.manifest-synced")
+    def _complete(self, manifest: ManifestVersion, head: Head) -> Snapshot:
+        """Publish what changed, and compact the manifest if it is time for that."""
         if head.properties.get("anchor") == "commit":
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")
-        manifest = ManifestVersion(self.location, version)
-        _complete(manifest, head)
-        done = Snapshot(manifest, head, self._view.current().leaves)
-        _tidy(done)
+        _publish(manifest, head)
+        snapshot = Snapshot(manifest, head, self._view.current().leaves)
+        _compact(snapshot)
         if self.durable:
-            # What comes after the swap is new, too, and it is what is opened next.
+            # What was written after the swap is what is opened next.
             fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
-        return done
+        return snapshot
 
     @property
     def _took_long(self) -> bool:
@@ -403,9 +355,11 @@ class Transaction:
 
     def _moved_since(self, newest: Snapshot) -> bool:
         """Whether somebody may have moved rows from one leaf to another."""
-        since = f"object_type = '{TRANSACTION}' AND sequence > {self.base.sequence}"
-        found = newest.manifest.read(["metadata"], since).column("metadata").to_pylist()
-        return any(_moves_rows(json.loads(text)) for text in found)
+        return any(record.may_move_rows for record in self._since(newest))
+
+    def _since(self, newest: Snapshot) -> list[TransactionRecord]:
+        """The transactions since the base."""
+        return newest.manifest.transactions(since=self.base.sequence + 1)
 
     def _check_told(self, newest: Snapshot) -> None:
         """What the author has been told must come out again, where it may have led to more.
@@ -443,69 +397,58 @@ class Transaction:
 
     def _others(self, newest: Snapshot) -> str:
         """The transactions since the base, by id."""
-        found = newest.manifest.read(
-            ["object_id"],
-            f"object_type = '{TRANSACTION}' AND sequence > {self.base.sequence}",
-        )
-        ids = [id.partition("$")[2] for id in found.column("object_id").to_pylist()]
-        return f"transaction {', '.join(sorted(ids)[:5])}" if ids else "another client"
+        ids = sorted(record.id for record in self._since(newest))
+        return f"transaction {', '.join(ids[:5])}" if ids else "another client"
 
-    def _described(self) -> Mapping[str, str]:
+    def _record(self, head: Head, removals: int) -> TransactionRecord:
         counts = self.counts
-        names = [operation.name for operation in self.operations]
-        return {
-            "operation": names[0] if len(set(names)) == 1 else "transaction",
-            "rows_added": str(counts.added),
-            "rows_removed": str(counts.removed),
-            "leaves": str(len(counts.leaves)),
-        }
+        operations = {operation.name for operation in self.operations}
+        return TransactionRecord.of(
+            head,
+            operations.pop() if len(operations) == 1 else "transaction",
+            rows_added=counts.added,
+            rows_removed=counts.removed,
+            leaves=len(counts.leaves),
+            removals=removals,
+        )
 
 
-def _moves_rows(described: Mapping[str, str]) -> bool:
-    """Whether a transaction has taken rows out and put rows in: they may be the same ones."""
-    counts = (described.get("rows_removed", "0"), described.get("rows_added", "0"))
-    return described.get("operation") == MOVES_ROWS or all(int(count) for count in counts)
-
-
-def _tidy(done: Snapshot) -> None:
-    """Compact the manifest now and then. A failure is of no consequence."""
-    if done.sequence % _COMPACT_EVERY:
+def _compact(snapshot: Snapshot) -> None:
+    """Compact the manifest now and then. A failure has no consequences."""
+    if snapshot.sequence % _COMPACT_EVERY:
         return
     try:
         reach("compact.before")
-        done.manifest.compact(done.sequence % _REINDEX_EVERY == 0)
+        snapshot.manifest.compact(snapshot.sequence % _REINDEX_EVERY == 0)
         reach("compact.after")
     except Exception as error:
-        log.warning("the manifest of %s was not compacted: %s", done.location.uri, error)
+        log.warning("the manifest of %s was not compacted: %s", snapshot.location.uri, error)
 
 
-def _complete(manifest: ManifestVersion, head: Head) -> None:
-    """Tell other clients of the schema and specs, also in the place of one who died before that."""
-    if any(manifest.metadata.get(key) != value for key, value in to_publish(head).items()):
-        with contextlib.suppress(OSError, ValueError):
-            publish(manifest.dataset, head)
+def _publish(manifest: ManifestVersion, head: Head) -> None:
+    """Tell other clients of the schema and specs, also where an earlier writer failed to."""
+    with contextlib.suppress(OSError, ValueError):
+        manifest.publish(head)
 
 
 def _taken_over(newest: Snapshot) -> dict[str, int]:
     """The versions on main that leaves had when the table became strong, by folder."""
-    found = newest.manifest.read(["sequence", "metadata"], f"object_type = '{TRANSACTION}'")
-    for row in found.to_pylist():
-        if json.loads(row["metadata"]).get("operation") == "make strong":
-            leaves = newest.go_to(row["sequence"]).leaves.table
-            folders, versions = (leaves.column(c).to_pylist() for c in ("location", "read_version"))
-            return dict(zip(folders, versions, strict=True))
+    for record in newest.manifest.transactions():
+        if record.operation == MAKE_STRONG:
+            leaves = newest.go_to(record.sequence).leaves
+            return {folder: version or 0 for folder, version in leaves.versions()}
     raise ConflictError(
         f"the table {newest.location.uri} became strong long ago, while rows were added to it: "
         "look at what is there, and try again"
     )
 
 
-def first_rows(head: Head) -> Rows:
+def first_update(head: Head) -> ManifestUpdate:
     """The rows of a table that has just been made."""
-    rows = Rows(head.specs, strong=head.transactions == "strong")
+    update = ManifestUpdate(head.specs, strong=head.transactions == "strong")
     for spec in head.specs:
-        rows.add(spec.namespace, NAMESPACE, {"partition_spec": spec.dumps()})
-    rows.add_head(head)
-    described = {"operation": "create", "rows_added": "0", "rows_removed": "0", "leaves": "0"}
-    rows.add_transaction(head, described)
-    return rows
+        update.put_spec(spec)
+    update.put_head(head)
+    record = TransactionRecord.of(head, "create", rows_added=0, rows_removed=0, leaves=0)
+    update.put_transaction(record)
+    return update

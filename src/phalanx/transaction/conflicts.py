@@ -20,10 +20,10 @@ transaction cannot be replayed (its author may have decided by what was read) an
 
 from __future__ import annotations
 
-from typing import Any
-
 from phalanx.errors import InvalidInput
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
+from phalanx.storage.records import LeafChange
 
 ISOLATIONS = ("serializable", "snapshot")
 
@@ -38,54 +38,30 @@ def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: s
     """Whether a change that takes rows out, worked out on `base`, holds on `head`."""
     if base == head:
         return True
-    operations = leaf.changes(base, head)
-    if operations is None:
+    changes = leaf.changes(base, head)
+    if changes is None:
         return False
-    for operation in operations:
-        touched, adds = _effect(operation)
-        if touched is None or touched & delta.touched:
+    for change in changes:
+        if change.touched is None or change.touched & delta.touched:
             return False
-        if adds and isolation == "serializable":
+        if change.adds_rows and isolation == "serializable":
             return False
     return True
 
 
 def same_rows(leaf: Leaf, base: int | None, head: int | None) -> bool:
     """Whether nothing has happened from `base` to `head` that changes rows."""
-    if base == head:
-        return True
-    operations = None if base is None or head is None else leaf.changes(base, head)
-    return operations is not None and all(
-        type(operation).__name__ in ("Rewrite", "CreateIndex") for operation in operations
-    )
+    changes = _changes(leaf, base, head)
+    return changes is not None and not any(c.adds_rows or c.removes_rows for c in changes)
 
 
 def took_rows_out(leaf: Leaf, base: int | None, head: int | None) -> bool:
     """Whether somebody has taken rows out of a leaf from `base` to `head`, or may have."""
+    changes = _changes(leaf, base, head)
+    return changes is None or any(change.removes_rows for change in changes)
+
+
+def _changes(leaf: Leaf, base: int | None, head: int | None) -> list[LeafChange] | None:
     if base == head:
-        return False
-    operations = None if base is None or head is None else leaf.changes(base, head)
-    harmless = ("Append", "Rewrite", "CreateIndex")
-    return operations is None or any(
-        type(operation).__name__ not in harmless for operation in operations
-    )
-
-
-def _effect(operation: Any) -> tuple[frozenset[int] | None, bool]:
-    """The fragments an operation touched (None for all), and whether it added rows."""
-    match type(operation).__name__:
-        case "Append":
-            return frozenset(), True
-        case "Delete":
-            updated = {fragment.id for fragment in operation.updated_fragments}
-            return frozenset(updated) | frozenset(operation.deleted_fragment_ids), False
-        case "Update":
-            updated = {fragment.id for fragment in operation.updated_fragments}
-            touched = frozenset(updated) | frozenset(operation.removed_fragment_ids)
-            return touched, bool(operation.new_fragments)
-        case "Rewrite":
-            groups = operation.groups
-            return frozenset(f.id for group in groups for f in group.old_fragments), False
-        case "CreateIndex":
-            return frozenset(), False
-    return None, True
+        return []
+    return None if base is None or head is None else leaf.changes(base, head)

@@ -8,14 +8,12 @@ is in the table already. Numbers rise, but need not follow one another.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from phalanx.errors import InvalidInput
-from phalanx.model.spelling import quote
 from phalanx.storage.head import Head
-from phalanx.storage.manifest import STREAM, ManifestVersion, Rows
-from phalanx.storage.names import stream_row
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.records import EpochRecord
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,9 @@ class Epoch:
 
     def landed(self, manifest: ManifestVersion) -> bool:
         """Whether this epoch, or a later one of its query, is part of the table already."""
-        wanted = f"object_id = {quote(stream_row(self.query))}"
-        rows = manifest.read(["metadata"], wanted).to_pylist()
-        return any(int(json.loads(row["metadata"])["epoch"]) >= self.number for row in rows)
+        last = manifest.epoch(self.query)
+        return last is not None and last.epoch >= self.number
 
-    def mark(self, rows: Rows, head: Head) -> None:
-        """Write down that the epoch lands with this head."""
-        described = {"query": self.query, "epoch": str(self.number), "version": str(head.sequence)}
-        rows.add(stream_row(self.query), STREAM, described)
+    def record(self, head: Head) -> EpochRecord:
+        """That the epoch lands with this head."""
+        return EpochRecord(self.query, self.number, head.sequence)

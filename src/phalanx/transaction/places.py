@@ -14,7 +14,8 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage import names
 from phalanx.storage.head import Head
-from phalanx.storage.leaf_index import LeafRow, Leaves
+from phalanx.storage.leaf_index import LeafIndex
+from phalanx.storage.records import LeafRow
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,6 @@ class Place:
         )
         return replace(self, spec=spec, keys=keys)
 
-    def values(self) -> dict[str, Any]:
-        return {f.field_id: key for f, key in zip(self.spec.fields, self.keys, strict=True)}
-
-    def described(self) -> dict[str, str]:
-        """The values as strings, for stock clients and for repair; NULL is left out."""
-        return {
-            f"partition.{f.field_id}": value_text(key, f.result_type)
-            for f, key in zip(self.spec.fields, self.keys, strict=True)
-            if key is not None
-        }
-
     def __str__(self) -> str:
         shown = (
             f"{f.field_id}={'NULL' if key is None else shortened(value_text(key, f.result_type))}"
@@ -80,7 +70,7 @@ def place_of(spec: PartitionSpec, row: LeafRow) -> Place:
     return Place(spec, row.keys, tuple(row.names), row.location, row)
 
 
-def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
+def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
     """The place of the leaf with these values: the one that exists, or the one to be made.
 
     Existing namespaces are found by value, whatever they are called.
@@ -100,7 +90,7 @@ def find_place(leaves: Leaves, head: Head, spec: PartitionSpec, keys: tuple[Any,
     return Place(spec, keys, tuple(made), folder, None)
 
 
-def emptied_namespaces(leaves: Leaves, gone: Iterable[Place]) -> set[str]:
+def emptied_namespaces(leaves: LeafIndex, gone: Iterable[Place]) -> set[str]:
     """The namespaces that have no leaf left once some leaves are gone."""
     leaving: Counter[str] = Counter()
     values: dict[str, tuple[PartitionSpec, tuple[Any, ...]]] = {}

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import json
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
-from phalanx.model.spelling import quote
+from phalanx.lru import LruCache
 from phalanx.storage import cache
-from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
-from phalanx.storage.leaf_index import Leaves
+from phalanx.storage.head import Head
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TABLE, TAG, TRANSACTION, ManifestVersion, NoManifest, head_of
-from phalanx.storage.names import transaction_row
+from phalanx.storage.manifest import ManifestVersion, NoManifest
+from phalanx.storage.records import TagRecord
 
 #: How a snapshot is named: its version, a tag, or a time.
 Version = int | str | dt.datetime
@@ -36,7 +34,7 @@ class Snapshot:
         self,
         manifest: ManifestVersion,
         head: Head | None = None,
-        leaves: Leaves | None = None,
+        leaves: LeafIndex | None = None,
         news: frozenset[str] | None = None,
     ) -> None:
         """`head` and `leaves` where they are known already; else they are read."""
@@ -65,7 +63,7 @@ class Snapshot:
     @staticmethod
     def unborn(location: Location, head: Head) -> Snapshot:
         """A table that does not exist yet, or not like that: it has a head and no leaf."""
-        return Snapshot(NoManifest(location), head, Leaves.empty(head.specs))
+        return Snapshot(NoManifest(location), head, LeafIndex.empty(head.specs))
 
     @staticmethod
     def at(location: Location, version: Version) -> Snapshot:
@@ -98,7 +96,7 @@ class Snapshot:
             )
         return found
 
-    def with_leaves(self, leaves: Leaves, head: Head | None = None) -> Snapshot:
+    def with_leaves(self, leaves: LeafIndex, head: Head | None = None) -> Snapshot:
         """The same moment with other leaves: what a transaction sees before it commits."""
         return Snapshot(self.manifest, head or self.head, leaves)
 
@@ -111,10 +109,10 @@ class Snapshot:
         return self.head.sequence
 
     @property
-    def leaves(self) -> Leaves:
+    def leaves(self) -> LeafIndex:
         if self._leaves is not None:
             return self._leaves
-        self._leaves = Leaves.read(self.manifest, self.head)
+        self._leaves = LeafIndex.read(self.manifest, self.head)
         if self._is_newest:
             cache.save(self.manifest, self.head, self._leaves)
         return self._leaves
@@ -132,16 +130,14 @@ class Snapshot:
             time = time.replace(tzinfo=dt.UTC)
         if time >= self.head.committed_at:
             return self.sequence
-        columns = ["sequence", "committed_at"]
         # Of what has expired only tagged versions are left, and not when they were replaced.
-        kept = f"object_type = '{TRANSACTION}' AND sequence >= {self.head.oldest}"
-        rows = self.manifest.read(columns, kept).to_pylist()
-        found = [row["sequence"] for row in rows if row["committed_at"] <= time]
-        if not found and self.head.oldest > 1:
+        kept = self.manifest.transactions(since=self.head.oldest)
+        versions = [record.sequence for record in kept if record.committed_at <= time]
+        if not versions and self.head.oldest > 1:
             raise TableNotFound(f"what the table {self.location.uri} was at {time} has expired")
-        if not found:
+        if not versions:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
-        return int(max(found))
+        return max(versions)
 
     def refuse_weak(self, what: str) -> None:
         """Raise InvalidInput for a weak table, which has no snapshots of its rows."""
@@ -151,11 +147,9 @@ class Snapshot:
                 "they are now"
             )
 
-    def tags(self) -> dict[str, dict[str, str]]:
-        """The tags of the table by name, each with its `version` and `manifest_version`."""
-        rows = self.manifest.read(["metadata"], f"object_type = '{TAG}'").to_pylist()
-        found = [json.loads(row["metadata"]) for row in rows]
-        return {tag["name"]: tag for tag in found}
+    def tags(self) -> dict[str, TagRecord]:
+        """The tags of the table by name."""
+        return self.manifest.tags()
 
     def _tagged(self, name: str) -> Snapshot:
         tags = self.tags()
@@ -164,10 +158,9 @@ class Snapshot:
             raise TableNotFound(
                 f"the table {self.location.uri} has no tag {name!r}: it has {known}"
             )
-        version = int(tags[name]["manifest_version"])
-        found = Snapshot(ManifestVersion(self.location, version))
-        found._travelled = True
-        return found
+        snapshot = Snapshot(ManifestVersion(self.location, tags[name].manifest_version))
+        snapshot._travelled = True
+        return snapshot
 
     def go_to(self, sequence: int) -> Snapshot:
         """The snapshot with a version, by binary search: both numbers only ever rise.
@@ -214,32 +207,15 @@ class Snapshot:
     def can_open(self, sequence: int) -> bool:
         """Whether a version has not expired: it is recent enough, or a tag holds it."""
         return sequence >= self.head.oldest or sequence in {
-            int(tag["version"]) for tag in self.tags().values()
+            tag.version for tag in self.tags().values()
         }
 
     def _sequence_in(self, version: int) -> int | None:
-        return sequence_of(ManifestVersion(self.location, version))
+        return ManifestVersion(self.location, version).sequence()
 
 
-class _Recent:
-    """The newest snapshots this process has seen, a few tables' worth."""
-
-    def __init__(self, size: int) -> None:
-        self._size, self._lock = size, threading.Lock()
-        self._found: dict[str, Snapshot] = {}
-
-    def get(self, uri: str) -> Snapshot | None:
-        return self._found.get(uri)
-
-    def put(self, uri: str, snapshot: Snapshot) -> None:
-        with self._lock:
-            self._found.pop(uri, None)
-            self._found[uri] = snapshot
-            while len(self._found) > self._size:
-                self._found.pop(next(iter(self._found)))
-
-
-_recent = _Recent(16)
+#: The newest snapshots this process has seen, by URI: a few tables' worth.
+_recent: LruCache[str, Snapshot] = LruCache(16)
 
 
 def _recalled(manifest: ManifestVersion) -> Snapshot | None:
@@ -269,61 +245,26 @@ def _advanced(manifest: ManifestVersion, known: Snapshot) -> Snapshot | None:
     return _advanced_from(manifest, known.head, known._leaves)
 
 
-def _advanced_from(manifest: ManifestVersion, head: Head, leaves: Leaves) -> Snapshot | None:
+def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> Snapshot | None:
     """The newest snapshot, made from an older one and the rows that have changed since.
 
-    None where that cannot be done: the older one is of another line of history, rows have been
+    None where that cannot be done: the older one is of another line of history, leaves have been
     removed, or the schema or specs have changed.
     """
-    if not head.ours or manifest.table_id != head.table_id:
+    changes = manifest.changes_since(head, LeafIndex.columns_in(head))
+    if changes is None or len(changes.transactions) > _TOO_OLD:
         return None
-    if "sequence" not in manifest.dataset.schema.names:
-        return None
-    columns = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
-    made_by = transaction_row(head.transaction_id)
-    ends = f"object_id IN ('{HEAD_ID}', {quote(made_by)})"
-    # All in one go: to read little takes Lance as long as to read a little more.
-    everything = list(dict.fromkeys([*columns, *Leaves.columns_in(head), "column_stats"]))
-    found = manifest.read(everything, f"sequence > {head.sequence} OR {ends}")
-    rows = found.select(columns).to_pylist()
-    by_type: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_type.setdefault(row["object_type"], []).append(row)
-    heads = by_type.get(HEAD_TYPE, [])
-    transactions = {row["sequence"]: row for row in by_type.get(TRANSACTION, [])}
-    if len(heads) != 1 or head.sequence not in transactions:
-        return None
-    if transactions[head.sequence]["object_id"] != made_by:
-        return None
-    newest = head_of(heads[0])
-    since = range(head.sequence + 1, newest.sequence + 1)
-    if len(since) > _TOO_OLD or any(number not in transactions for number in since):
-        return None
+    newest = changes.head
     if newest.specs != head.specs or newest.schema != head.schema:
         return None
-    described = [json.loads(transactions[number]["metadata"]) for number in since]
-    if any(int(made.get("rows_gone", 1)) for made in described):
+    if any(record.may_remove_leaves for record in changes.transactions):
         return None
-    changed = [
-        number
-        for number, row in enumerate(rows)
-        if row["object_type"] == TABLE and row["sequence"] > head.sequence
-    ]
-    if changed:
-        found = found.take(changed)
-        newer = Leaves.of_rows(found, manifest, newest)
+    rows = changes.leaves
+    if rows.num_rows:
+        newer = LeafIndex.of_rows(rows, manifest, newest)
         leaves = leaves.apply([leaves.matching(row) for row in newer.rows()])
-    news = frozenset(made["transaction_id"] for made in described)
+    news = frozenset(record.id for record in changes.transactions)
     snapshot = Snapshot(manifest, newest, leaves, news)
-    if 0 < len(changed) <= _FEW_LEAVES and "column_stats" in found.schema.names:
-        cells = (found.column(name).to_pylist() for name in ("object_id", "column_stats"))
-        snapshot.statistics = dict(zip(*cells, strict=True))
+    if 0 < rows.num_rows <= _FEW_LEAVES:
+        snapshot.statistics = changes.statistics().by_id()
     return snapshot
-
-
-def sequence_of(manifest: ManifestVersion) -> int | None:
-    """The version of the table that a version of the manifest holds; None if it has lost it."""
-    if "sequence" not in manifest.dataset.schema.names:
-        return None
-    rows = manifest.read(["sequence"], f"object_id = '{HEAD_ID}'").to_pylist()
-    return rows[0]["sequence"] if rows else None

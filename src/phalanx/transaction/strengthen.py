@@ -4,62 +4,56 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from dataclasses import replace
 
-from phalanx.errors import ConflictError
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TABLE, VERSION, Rows, SwapLost
-from phalanx.transaction import lock
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.failpoints import reach
-from phalanx.transaction.places import place_of
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.swap import Proposal, swap_head
 
-_TRIES = 100
+#: The operation that makes a table strong, as its history names it.
+MAKE_STRONG = "make strong"
 
 
 def strengthen(location: Location) -> Snapshot:
-    """Make a weak table strong; one that is strong already stays as it is."""
-    for attempt in range(_TRIES):
-        with lock.held(location):
-            snapshot = Snapshot.latest(location)
-            snapshot.head.check_writable()
-            if snapshot.head.transactions == "strong":
-                return snapshot
-            manifest = snapshot.manifest.add_read_version()
-            reach("strengthen.column-added")
-            try:
-                manifest.swap(_rows(Snapshot(manifest)).to_table())
-                reach("strengthen.after-swap")
-                return Snapshot.latest(location)
-            except SwapLost:
-                lock.back_off(attempt)
-    raise ConflictError(f"the table {location.uri} could not be made strong: others kept writing")
+    """Make a weak table strong; one that is strong already stays as it is.
+
+    Raises ConflictError where others kept writing.
+    """
+
+    def decide() -> Proposal[Snapshot] | Snapshot:
+        snapshot = Snapshot.latest(location)
+        snapshot.head.check_writable()
+        if snapshot.head.transactions == "strong":
+            return snapshot
+        manifest = snapshot.manifest.add_read_version()
+        reach("strengthen.column-added")
+        return _proposal(Snapshot(manifest))
+
+    return swap_head(location, "make_strong()", decide)
 
 
-def _rows(snapshot: Snapshot) -> Rows:
+def _proposal(snapshot: Snapshot) -> Proposal[Snapshot]:
     head = snapshot.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, transactions="strong")
-    rows = Rows(head.specs)
+    update = ManifestUpdate(head.specs)
     for row in snapshot.leaves.rows():
-        place = place_of(snapshot.leaves.specs[row.spec_id], row)
         leaf = Leaf(snapshot.location, row.location, head.schema)
         version = leaf.newest()
         size, fragments = leaf.size(version)
-        rows.add(
-            row.object_id,
-            TABLE,
-            {**place.described(), "read_version": str(version)},
-            place.values(),
-            location=row.location,
+        pinned = replace(
+            row,
             read_version=version,
-            spec_id=row.spec_id,
             version_number=1,
             row_count=leaf.count(version, None),
             byte_count=size,
             fragment_count=fragments,
-            sequence=head.sequence,
         )
-        rows.add(f"{row.object_id}$1", VERSION, read_version=version)
-    rows.add_head(head)
-    described = {"operation": "make strong", "rows_gone": "1"}
-    rows.add_transaction(head, described)
-    return rows
+        update.put_leaf(pinned, snapshot.leaves.specs[row.spec_id], head.sequence)
+    update.put_head(head)
+    # Whoever knows the leaves as they were must read them again.
+    update.put_transaction(TransactionRecord.of(head, MAKE_STRONG, removals=1))
+    location = snapshot.location
+    return Proposal(snapshot.manifest, head, update, lambda version: Snapshot.latest(location))

@@ -6,25 +6,26 @@ before something in the same transaction reads the leaf again.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from phalanx.errors import ConflictError
+from phalanx.lru import LruCache
 from phalanx.model import statistics
 from phalanx.model.evolution import fits_files
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import quote
 from phalanx.model.statistics import Statistics
 from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
-from phalanx.storage.leaf import Fragment, Leaf, LeafDelta, Written
-from phalanx.storage.leaf_index import LeafRow, Leaves
-from phalanx.storage.manifest import NAMESPACE, TABLE, TAG, VERSION, Rows
-from phalanx.storage.names import tag_row
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta, Written
+from phalanx.storage.leaf_index import LeafIndex
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.names import namespaces_above, version_id
+from phalanx.storage.records import LeafRow, TagRecord
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
 from phalanx.transaction.snapshot import Snapshot
@@ -114,17 +115,17 @@ class View:
         self.base, self.pool, self._commits = base, pool, commits
         self._works: dict[str, _Work] = {}
         self._current: Snapshot | None = base
-        self._leaves: Leaves | None = None
+        self._leaves: LeafIndex | None = None
         self.counts = Counts()
         #: Whether somebody has moved rows to other leaves since the transaction began.
         self.rows_moved = False
         #: How many changes have been recorded.
         self.steps = 0
-        #: What else the next snapshot changes: fields of the head, rows that are no leaves.
+        #: What else the next snapshot changes: fields of the head.
         self.head_changes: dict[str, Any] = {}
-        self.other_rows: list[tuple[str, str, dict[str, str]]] = []
-        #: Tags by name; None for those that go.
-        self._tagged: dict[str, dict[str, str] | None] = {}
+        self._new_specs: list[PartitionSpec] = []
+        #: Tags by name; None for those that are dropped.
+        self._tagged: dict[str, TagRecord | None] = {}
 
     @property
     def is_weak(self) -> bool:
@@ -156,7 +157,7 @@ class View:
         self.steps += 1
 
     @property
-    def leaves(self) -> Leaves:
+    def leaves(self) -> LeafIndex:
         """The leaves of the base snapshot, under the specs that the table has now."""
         if self._leaves is None:
             specs = self.head.specs
@@ -188,22 +189,19 @@ class View:
         """Have other specs; the rows of their namespaces say what they are."""
         known = self.head.specs
         self.change_head(specs=specs)
-        for spec in specs:
-            if spec not in known:
-                described = {"partition_spec": spec.dumps()}
-                self.other_rows.append((spec.namespace, NAMESPACE, described))
+        self._new_specs += [spec for spec in specs if spec not in known]
         by_id = {spec.id: spec for spec in specs}
         for work in self._works.values():
             work.place = work.place.under(by_id[work.place.spec.id])
 
-    def tags(self) -> dict[str, dict[str, str]]:
+    def tags(self) -> dict[str, TagRecord]:
         """The tags that the table has with the transaction's changes, by name."""
-        found = {**self.base.tags(), **self._tagged}
-        return {name: tag for name, tag in found.items() if tag is not None}
+        tags = {**self.base.tags(), **self._tagged}
+        return {name: tag for name, tag in tags.items() if tag is not None}
 
-    def add_tag(self, tag: dict[str, str]) -> None:
-        """Give a version a name: `tag` has a `name`, a `version` and a `manifest_version`."""
-        self._tagged[tag["name"]] = tag
+    def add_tag(self, tag: TagRecord) -> None:
+        """Give a version a name."""
+        self._tagged[tag.name] = tag
 
     def drop_tag(self, name: str) -> None:
         self._tagged[name] = None
@@ -261,31 +259,23 @@ class View:
         rows = sum(part.rows for part in written)
         work.row_count = _plus(work.row_count, rows)
         work.byte_count = _plus(work.byte_count, sum(part.bytes for part in written))
-        work.fragment_count = _plus(work.fragment_count, sum(len(p.fragments) for p in written))
+        fragments = sum(part.fragment_count for part in written)
+        work.fragment_count = _plus(work.fragment_count, fragments)
         self._touched(place, added=rows)
 
     def change(
-        self,
-        row: LeafRow,
-        updated: Mapping[int, Fragment],
-        removed: Sequence[int],
-        rows_removed: int,
-        version: int | None = None,
+        self, row: LeafRow, delta: LeafDelta, rows_removed: int, version: int | None = None
     ) -> None:
-        """Take rows out of a leaf: fragments with new deletions, and fragments that are gone."""
+        """Take rows out of a leaf, as worked out on its `version` in a weak table."""
         place = self._place_of(row)
         work = self._work(self._as_of_base(place))
         if self.is_weak:
             work.version = version
         stats = self._statistics(work)
-        work.statistics = {id: found.loosened() for id, found in stats.items()}
-        work.pending = replace(
-            work.pending,
-            updated={**work.pending.updated, **updated},
-            removed=work.pending.removed | set(removed),
-        )
+        work.statistics = {id: column.loosened() for id, column in stats.items()}
+        work.pending = work.pending.with_removals(delta)
         work.row_count = _plus(work.row_count, -rows_removed)
-        work.fragment_count = _plus(work.fragment_count, -len(removed))
+        work.fragment_count = _plus(work.fragment_count, -len(delta.removed))
         self._touched(place, removed=rows_removed)
 
     def rewrite(self, row: LeafRow, delta: LeafDelta, stats: Statistics | None) -> None:
@@ -297,7 +287,7 @@ class View:
         work.statistics = self._statistics(work) if stats is None else stats
         for part in delta.rewritten:
             work.byte_count = _plus(work.byte_count, part.new.bytes - part.old_bytes)
-            more = len(part.new.fragments) - len(part.old)
+            more = part.new.fragment_count - part.old_fragments
             work.fragment_count = _plus(work.fragment_count, more)
         self._touched(place)
 
@@ -411,57 +401,66 @@ class View:
         for done in tries:
             done.result()
 
-    def rows(self, rows: Rows, sequence: int) -> list[str]:
-        """Add the manifest rows of all changes; returns the ids of rows that are to go."""
+    def put_leaves(self, update: ManifestUpdate, sequence: int) -> None:
+        """Add the manifest rows of all changes to an update."""
         self.settle()
-        gone = []
+        removed = []
         for work in self._works.values():
             if work.gone:
                 if work.place.row is not None:
-                    gone.append(work.place)
+                    removed.append(work.place)
             elif work.changed:
                 row = _row(work)
-                _add_leaf(rows, row, work, sequence, self.schema)
-                _remembered.put(self.base, row, work.statistics or {}, self.schema)
-        removed = [place.leaf_id for place in gone] + self._timelines(gone)
-        living = {id for id, work in self._works.items() if not work.gone}
-        emptied = emptied_namespaces(self.leaves, gone)
-        for id in living:
-            parts = id.split("$")
-            for depth in range(2, len(parts)):
-                emptied.discard("$".join(parts[:depth]))
-        for id, kind, metadata in self.other_rows:
-            rows.add(id, kind, metadata)
+                self._put_leaf(update, row, work, sequence)
+                _kept_statistics.put(self.base, row, work.statistics or {}, self.schema)
+        update.remove(place.leaf_id for place in removed)
+        update.remove(self._timelines(removed))
+        emptied = emptied_namespaces(self.leaves, removed)
+        for id, work in self._works.items():
+            if not work.gone:
+                emptied.difference_update(namespaces_above(id))
+        update.remove(sorted(emptied))
+        self._put_specs(update)
         for name, tag in self._tagged.items():
             if tag is not None:
-                rows.add(tag_row(name), TAG, tag, sequence=int(tag["version"]))
+                update.put_tag(tag)
             else:
-                removed.append(tag_row(name))
-        return removed + sorted(emptied)
+                update.remove_tag(name)
 
-    def _timelines(self, gone: Sequence[Place]) -> list[str]:
-        """The rows of leaves' timelines. Of a long one most have expired: those are not named."""
-        lengths = {place.leaf_id: place.row.version_number for place in gone if place.row}
+    def _put_leaf(self, update: ManifestUpdate, row: LeafRow, work: _Work, sequence: int) -> None:
+        spec = work.place.spec
+        if work.place.row is None:
+            update.put_namespaces(row, spec)
+        stats = None
+        if row.read_version is not None:
+            stats = statistics.to_rows(work.statistics or {}, self.schema)
+        update.put_leaf(row, spec, sequence, stats)
+
+    def _put_specs(self, update: ManifestUpdate) -> None:
+        for spec in self._new_specs:
+            update.put_spec(spec)
+
+    def _timelines(self, removed: Sequence[Place]) -> list[str]:
+        """The timelines' rows. Most rows of a long one have expired: those are not named."""
+        lengths = {place.leaf_id: place.row.version_number for place in removed if place.row}
         long = {id for id, length in lengths.items() if length > _SHORT_TIMELINE}
-        found = [
-            f"{id}${number}"
+        ids = [
+            version_id(id, number)
             for id, length in lengths.items()
             if id not in long
             for number in range(1, length + 1)
         ]
         if long:
-            rows = self.base.manifest.read(["object_id"], f"object_type = '{VERSION}'")
-            found += [id for id in rows.column(0).to_pylist() if id.rpartition("$")[0] in long]
-        return found
+            ids += [row.id for row in self.base.manifest.timeline() if row.leaf in long]
+        return ids
 
-    def weak_rows(self, newest: Snapshot, rows: Rows, sequence: int) -> None:
-        """The manifest rows of leaves that a weak transaction has made."""
+    def put_weak_leaves(self, newest: Snapshot, update: ManifestUpdate, sequence: int) -> None:
+        """Add the manifest rows of leaves that a weak transaction has made to an update."""
         for work in self._works.values():
             place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
             if place.row is None:
-                _add_leaf(rows, _row(work), work, sequence, self.schema)
-        for id, kind, metadata in self.other_rows:
-            rows.add(id, kind, metadata)
+                self._put_leaf(update, _row(work), work, sequence)
+        self._put_specs(update)
 
     def leaf_uris(self) -> list[str]:
         """Where the transaction has written."""
@@ -470,15 +469,7 @@ class View:
     def pending_files(self) -> list[tuple[Leaf, list[str]]]:
         """The leaves that get files which are not committed yet, and the paths of those."""
         return [
-            (
-                self._leaf(work.place),
-                [
-                    f"data/{file.path}"
-                    for part in work.pending.added
-                    for fragment in part.fragments
-                    for file in fragment.files
-                ],
-            )
+            (self._leaf(work.place), [f"data/{path}" for path in sorted(work.pending.paths)])
             for work in self._works.values()
             if work.pending.added
         ]
@@ -509,47 +500,7 @@ def _row(work: _Work) -> LeafRow:
     )
 
 
-def _add_leaf(rows: Rows, row: LeafRow, work: _Work, sequence: int, schema: TableSchema) -> None:
-    """A leaf's table row, the next of its timeline, and its namespaces if it is new."""
-    place, weak = work.place, row.read_version is None
-    if place.row is None:
-        _add_namespaces(rows, place)
-    rows.add(
-        row.object_id,
-        TABLE,
-        place.described() if weak else {**place.described(), "read_version": f"{row.read_version}"},
-        place.values(),
-        location=row.location,
-        spec_id=row.spec_id,
-        sequence=sequence,
-        **({} if weak else _measured(row, work, schema)),
-    )
-    if not weak:
-        rows.add(f"{row.object_id}${row.version_number}", VERSION, read_version=row.read_version)
-
-
-def _measured(row: LeafRow, work: _Work, schema: TableSchema) -> dict[str, Any]:
-    """What the manifest knows of a leaf at one version; a weak table's leaves have none."""
-    return {
-        "read_version": row.read_version,
-        "version_number": row.version_number,
-        "row_count": row.row_count,
-        "byte_count": row.byte_count,
-        "fragment_count": row.fragment_count,
-        "column_stats": statistics.to_rows(work.statistics or {}, schema),
-    }
-
-
-def _add_namespaces(rows: Rows, place: Place) -> None:
-    values, described = place.values(), place.described()
-    inherited: dict[str, Any] = {}
-    for id, spec_field in zip(place.namespaces, place.spec.fields, strict=True):
-        inherited[spec_field.field_id] = values[spec_field.field_id]
-        own = f"partition.{spec_field.field_id}"
-        rows.add(id, NAMESPACE, {own: described[own]} if own in described else {}, dict(inherited))
-
-
-class _Remembered:
+class _KeptStatistics:
     """The statistics that this process has read or made last.
 
     A leaf's version never changes, so they hold for ever; only the schema they are read with
@@ -557,60 +508,50 @@ class _Remembered:
     """
 
     def __init__(self, size: int) -> None:
-        self._size, self._lock = size, threading.Lock()
-        self._found: dict[tuple[str, str, int], tuple[TableSchema, Statistics]] = {}
+        self._kept: LruCache[tuple[str, str, int], tuple[TableSchema, Statistics]]
+        self._kept = LruCache(size)
 
     def get(self, snapshot: Snapshot, row: LeafRow) -> Statistics | None:
-        schema, found = self._found.get(self._key(snapshot, row), (None, None))
-        return found if schema == snapshot.head.schema else None
+        schema, stats = self._kept.get(self._key(snapshot, row)) or (None, None)
+        return stats if schema == snapshot.head.schema else None
 
     def put(
         self,
         snapshot: Snapshot,
         row: LeafRow,
-        found: Statistics,
+        stats: Statistics,
         schema: TableSchema | None = None,
     ) -> None:
-        """Keep what was found under a schema: the snapshot's own, if no other is told."""
+        """Keep statistics under a schema: the snapshot's own, unless another is given."""
         if row.read_version is None or row.read_version < DETACHED:
             return  # a version on main can come again with other rows
-        key = self._key(snapshot, row)
-        with self._lock:
-            self._found.pop(key, None)
-            self._found[key] = (schema or snapshot.head.schema, found)
-            while len(self._found) > self._size:
-                self._found.pop(next(iter(self._found)))
+        self._kept.put(self._key(snapshot, row), (schema or snapshot.head.schema, stats))
 
     @staticmethod
     def _key(snapshot: Snapshot, row: LeafRow) -> tuple[str, str, int]:
         return snapshot.location.uri, row.object_id, row.read_version or 0
 
 
-_remembered = _Remembered(4096)
+_kept_statistics = _KeptStatistics(4096)
 
 
 def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, Statistics]:
     """The statistics of some leaves, by object id."""
-    found: dict[str, Statistics] = {}
+    known: dict[str, Statistics] = {}
     wanted: dict[str, LeafRow] = {}
     for row in leaves:
-        known = _remembered.get(snapshot, row)
-        if known is None and row.object_id in snapshot.statistics:
-            known = statistics.from_rows(snapshot.statistics[row.object_id], snapshot.head.schema)
-        if known is None:
+        stats = _kept_statistics.get(snapshot, row)
+        if stats is None and row.object_id in snapshot.statistics:
+            stats = statistics.from_rows(snapshot.statistics[row.object_id], snapshot.head.schema)
+        if stats is None:
             wanted[row.object_id] = row
         else:
-            found[row.object_id] = known
-    ids = list(wanted)
-    for start in range(0, len(ids), 1000):
-        chosen = ", ".join(quote(id) for id in ids[start : start + 1000])
-        table = snapshot.manifest.read(["object_id", "column_stats"], f"object_id IN ({chosen})")
-        for cells in table.to_pylist():
-            id = cells["object_id"]
-            stats = statistics.from_rows(cells["column_stats"], snapshot.head.schema)
-            found[id] = stats
-            _remembered.put(snapshot, wanted[id], stats)
-    return found
+            known[row.object_id] = stats
+    if wanted:
+        for id, cells in snapshot.manifest.statistics(list(wanted)).by_id().items():
+            known[id] = statistics.from_rows(cells, snapshot.head.schema)
+            _kept_statistics.put(snapshot, wanted[id], known[id])
+    return known
 
 
 def _plus(count: int | None, more: int) -> int | None:

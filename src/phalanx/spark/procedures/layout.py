@@ -207,7 +207,7 @@ class Rewrite(Distributed):
         self, job: rewrite.Rewriting, newest: Snapshot | None, cluster: Cluster
     ) -> Work | Rows:
         """As many steps as are done at a time: few are in vain where others change rows."""
-        steps: list[rewrite.Step] = []
+        steps: list[rewrite.RewriteStep] = []
         if newest is not None:
             most = 2 * cluster.cores
             if job.limit is not None:
@@ -253,7 +253,7 @@ class Compacting:
 class Moving:
     """The same for a step of rewrite."""
 
-    step: rewrite.Step
+    step: rewrite.RewriteStep
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _message(rewrite.move(self.step))

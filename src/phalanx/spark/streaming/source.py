@@ -25,8 +25,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import TRANSACTION
-from phalanx.table.incremental import Portion, Step, cut, everything, steps
+from phalanx.table.incremental import Increment, Portion, cut, everything, steps
 from phalanx.table.plan import partition_name
 from phalanx.table.scan import is_small
 from phalanx.transaction.snapshot import Snapshot
@@ -221,9 +220,8 @@ def _first(stream: Stream, newest: Snapshot) -> Offset:
 
 def _version_at(newest: Snapshot, time: dt.datetime) -> int:
     """The first version that was committed at a time or later."""
-    columns, kept = ["sequence", "committed_at"], f"sequence >= {newest.head.oldest}"
-    rows = newest.manifest.read(columns, f"object_type = '{TRANSACTION}' AND {kept}").to_pylist()
-    before = [row["sequence"] for row in rows if row["committed_at"] < time]
+    kept = newest.manifest.transactions(since=newest.head.oldest)
+    before = [record.sequence for record in kept if record.committed_at < time]
     if before:
         return int(max(before)) + 1
     # Whether the oldest one that is left was the first at that time, nobody knows any more.
@@ -281,10 +279,10 @@ def _added(
         file = 0
 
 
-_known: OrderedDict[tuple[str, str, int, bool], Step] = OrderedDict()
+_known: OrderedDict[tuple[str, str, int, bool], Increment] = OrderedDict()
 
 
-def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Step]:
+def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Increment]:
     """Versions and what they did. A batch is planned after its end was found: both ask."""
     place = newest.location.uri, newest.head.table_id
     while first <= last:
@@ -303,7 +301,7 @@ def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[
         yield step
 
 
-def _changes_rows(stream: Stream, step: Step) -> PhalanxError:
+def _changes_rows(stream: Stream, step: Increment) -> PhalanxError:
     return ConflictError(
         f"version {step.last} of {stream.uri} ({step.operation}) changes or removes rows, which "
         "a stream cannot pass on: start it with the option skipChangeCommits=true to leave such "

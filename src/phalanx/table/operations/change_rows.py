@@ -10,7 +10,6 @@ from phalanx.errors import ConflictError
 from phalanx.storage.leaf import Leaf
 from phalanx.table.operations.leaf_results import (
     LeafResult,
-    leaves_by_id,
 )
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.transaction.conflicts import still_holds
@@ -34,7 +33,8 @@ class ChangeRows:
     def run(self, view: View) -> None:
         view.check_schema(self.base.head.schema)
         current = view.current()
-        before, now = leaves_by_id(self.base, self.deleted), leaves_by_id(current, self.deleted)
+        before = self.base.leaves.by_id(self.deleted)
+        now = current.leaves.by_id(self.deleted)
         for id, ids in self.deleted.items():
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
@@ -50,7 +50,7 @@ class ChangeRows:
             if kept.count == row.row_count:
                 view.remove(row)
             elif kept.count:
-                view.change(row, kept.delta.updated, sorted(kept.delta.removed), kept.count)
+                view.change(row, kept.delta, kept.count)
         spec = view.spec_like(self.base.head.spec)
         for leaf in self.written:
             place = view.place(spec, leaf.keys)

@@ -20,7 +20,7 @@ from phalanx.model.evolution import Path
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionSpec, build_spec
 from phalanx.storage.head import Head
-from phalanx.storage.leaf import check_storable
+from phalanx.storage.lance_types import check_storable
 from phalanx.transaction.view import View
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from phalanx.model.predicates import (
@@ -10,12 +10,11 @@ from phalanx.model.predicates import (
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage.leaf import Leaf, LeafDelta
-from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.table.plan import PlannedLeaf
 from phalanx.transaction.conflicts import still_holds, took_rows_out
-from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import View
 
 
@@ -63,7 +62,7 @@ class WhereMatches:
     def _is_overtaken(self, view: View) -> bool:
         """Whether somebody has taken rows out of a leaf that this change takes rows out of."""
         snapshot, kept = view.current(), {id: k for id, k in self._kept.items() if k.count}
-        now = leaves_by_id(snapshot, kept)
+        now = snapshot.leaves.by_id(kept)
         return any(
             id not in now
             or took_rows_out(
@@ -75,17 +74,8 @@ class WhereMatches:
         )
 
 
-def leaves_by_id(snapshot: Snapshot, ids: Iterable[str]) -> dict[str, LeafRow]:
-    """Leaves by their ids."""
-    wanted = set(ids)
-    listed = snapshot.leaves.table.column("object_id").to_pylist()
-    places = [at for at, id in enumerate(listed) if id in wanted]
-    return {row.object_id: row for row in snapshot.leaves.rows(places)}
-
-
 def take_out(view: View, leaf: PlannedLeaf, kept: LeafResult) -> None:
-    delta = kept.delta
-    view.change(leaf.row, delta.updated, sorted(delta.removed), kept.count, kept.version)
+    view.change(leaf.row, kept.delta, kept.count, kept.version)
 
 
 def result_holds(leaf: Leaf, kept: LeafResult, version: int | None, isolation: str) -> bool:

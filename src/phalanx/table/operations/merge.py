@@ -19,7 +19,8 @@ from phalanx.model.predicates import (
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, ValueSet
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.mapping import ROW_ID
 from phalanx.table import ingest
 from phalanx.table.operations.leaf_results import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.storage.records import TagRecord
 from phalanx.transaction.snapshot import Version
 from phalanx.transaction.view import View
 
@@ -25,16 +26,11 @@ class Tag:
             self.version = view.base.sequence
         target = view.base.find(self.version)
         existing = view.tags().get(self.tag)
-        if existing is not None and int(existing["version"]) != target.sequence:
+        if existing is not None and existing.version != target.sequence:
             raise InvalidInput(
-                f"the tag {self.tag!r} is already at version {existing['version']}: drop it first"
+                f"the tag {self.tag!r} is already at version {existing.version}: drop it first"
             )
-        described = {
-            "name": self.tag,
-            "version": str(target.sequence),
-            "manifest_version": str(target.manifest.version),
-        }
-        view.add_tag(described)
+        view.add_tag(TagRecord(self.tag, target.sequence, target.manifest.version))
 
 
 @dataclass

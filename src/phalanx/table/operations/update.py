@@ -18,7 +18,8 @@ from phalanx.model.predicates import (
     resolve_names,
 )
 from phalanx.model.schema import extract
-from phalanx.storage.leaf import Leaf, LeafDelta
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.table import ingest
 from phalanx.table.operations.leaf_results import (
     LeafResult,

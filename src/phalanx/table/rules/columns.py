@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from phalanx.storage.manifest import GUARD_KEY, to_publish
+from phalanx.storage.manifest import GUARD_KEY, published_texts
 from phalanx.storage.raw_manifest import fits
 from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.recall import recall
@@ -69,12 +69,12 @@ class PublishedCopyDiffers(Rule):
     remedy = "taken from the head row"
 
     def find(self, state: TableState) -> Iterator[Problem]:
-        for key, text in to_publish(state.head).items() if state.head.ours else ():
+        for key, text in published_texts(state.head).items() if state.head.ours else ():
             if key != GUARD_KEY and state.metadata.get(key) != text:
                 yield self.problem("the table's metadata disagrees with the head row", key)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
-        texts = to_publish(draft.head)
+        texts = published_texts(draft.head)
         for problem in problems:
             draft.publish(problem.where, texts[problem.where])
 
@@ -90,4 +90,4 @@ class GuardMissing(Rule):
             yield self.problem("other clients may rewrite the manifest", GUARD_KEY)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
-        draft.publish(GUARD_KEY, to_publish(draft.head)[GUARD_KEY])
+        draft.publish(GUARD_KEY, published_texts(draft.head)[GUARD_KEY])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.storage.manifest import INDEXED
+from phalanx.storage.manifest_update import INDEXED, ManifestUpdate
 from phalanx.storage.raw_manifest import RawManifest, RawRow
 from phalanx.storage.records import TransactionRecord
 from phalanx.table.rules.rule import Problem
@@ -25,8 +25,7 @@ class Draft(TableState):
         super().__init__(manifest, survey)
         self.head.check_writable()
         self._changed: set[str] = set()
-        #: Ids of rows to remove.
-        self.removed: set[str] = set()
+        self._removed: set[str] = set()
         #: Numbers of rows to remove whose ids others have, too.
         self.removed_twins: list[int] = []
         #: Columns to add.
@@ -54,11 +53,17 @@ class Draft(TableState):
     @property
     def has_new_rows(self) -> bool:
         """Whether there is something that only a transaction can write."""
-        return bool(self._changed or self.removed)
+        return bool(self._changed or self._removed)
 
-    def changed_rows(self) -> list[RawRow]:
-        """The rows to write, in order of id."""
-        return [self._rows[id] for id in sorted(self._changed)]
+    def update(self) -> ManifestUpdate:
+        """The rows to write and remove, with a new head."""
+        self.renew_head()
+        update = ManifestUpdate(self.head.specs, self.strong)
+        for id in sorted(self._changed):
+            row = self._rows[id]
+            update.put(id, row.type, row.metadata, row.values, location=row.location, **row.columns)
+        update.remove(sorted(self._removed))
+        return update
 
     # Rows
 
@@ -73,13 +78,13 @@ class Draft(TableState):
             self._groups = RowGroups(self._rows, self.specs)
         self._folders = None
         self._changed.add(row.id)
-        self.removed.discard(row.id)
+        self._removed.discard(row.id)
 
     def remove(self, row: RawRow) -> None:
         del self._rows[row.id]
         self._groups, self._folders = RowGroups(self._rows, self.specs), None
         self._changed.discard(row.id)
-        self.removed.add(row.id)
+        self._removed.add(row.id)
 
     def set_column(self, row: RawRow, column: str, value: Any) -> None:
         row.columns[column] = value
@@ -105,15 +110,8 @@ class Draft(TableState):
         self.head = self.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex)
         self.head_row = RawRow.of_head(self.head)
         self.put(self.head_row)
-        record = TransactionRecord(
-            self.head.transaction_id,
-            self.head.sequence,
-            self.head.committed_at,
-            operation="repair",
-            # How many is not known: whoever has read the table before reads it again.
-            removals=1,
-        )
-        self.put(RawRow.of_transaction(record))
+        # Whoever knows an earlier snapshot reads all leaves again: some may have been removed.
+        self.put(RawRow.of_transaction(TransactionRecord.of(self.head, "repair", removals=1)))
 
     # The manifest
 

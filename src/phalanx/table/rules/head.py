@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from phalanx.storage.head import HEAD_ID
-from phalanx.storage.manifest import TRANSACTION
+from phalanx.storage.manifest_update import TRANSACTION
 from phalanx.storage.names import transaction_row
 from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.recall import RECALLED, recall

@@ -9,7 +9,7 @@ from phalanx.errors import InvalidInput
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
-from phalanx.storage.manifest import READ_VERSION
+from phalanx.storage.manifest_update import READ_VERSION
 from phalanx.storage.raw_manifest import RawRow, agree, read_copy
 from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.rule import Problem, Rule

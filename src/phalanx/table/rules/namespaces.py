@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from phalanx.storage.manifest import NAMESPACE
+from phalanx.storage.manifest_update import NAMESPACE
 from phalanx.storage.names import is_spec
 from phalanx.storage.raw_manifest import RawRow, agree
 from phalanx.table.rules.draft import Draft

@@ -12,7 +12,7 @@ from typing import Any
 
 from phalanx.storage import names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE
-from phalanx.storage.manifest import (
+from phalanx.storage.manifest_update import (
     NAMESPACE,
     READ_VERSION,
     STREAM,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from phalanx.storage.head import HEAD_ID
-from phalanx.storage.manifest import NAMESPACE, TABLE
+from phalanx.storage.manifest_update import NAMESPACE, TABLE
 from phalanx.storage.names import is_leaf_id, is_spec
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.rules.draft import Draft

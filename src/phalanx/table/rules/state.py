@@ -11,7 +11,7 @@ import pyarrow as pa
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage import names
 from phalanx.storage.head import HEAD_ID
-from phalanx.storage.manifest import NAMESPACE, READ_VERSION, TABLE, VERSION
+from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, TABLE, VERSION
 from phalanx.storage.names import is_leaf_id
 from phalanx.storage.raw_manifest import RawManifest, RawRow, copy_key, spec_of
 from phalanx.table.rules.survey import FolderNeeds, FolderSurvey, History, Survey

@@ -14,12 +14,12 @@ from functools import cached_property
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.schema import TableSchema
-from phalanx.storage.files import Contents, DatasetFolder, File, Live, folders
+from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles, folders
+from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import is_leaf_folder
-from phalanx.storage.raw_manifest import RawManifest, RawRow, whole_head
-from phalanx.table.retention import LeafVersions, Retention
+from phalanx.storage.raw_manifest import RawManifest, RawRow, RawVersion
+from phalanx.table.retention import Retention
 from phalanx.transaction.snapshot import Snapshot
 
 _WORKERS = 8
@@ -159,7 +159,7 @@ class Survey:
         survey.orphans = [file for file in folder.files if not live.holds(file.path)]
         return survey
 
-    def _compare(self, survey: FolderSurvey, folder: DatasetFolder, contents: Contents) -> None:
+    def _compare(self, survey: FolderSurvey, folder: DatasetFolder, contents: VersionFiles) -> None:
         """Compare the files of a version with those that are there."""
         for path in folder.missing_of(contents):
             file, size = folder.by_path.get(path), contents.files.get(path) or 0
@@ -168,7 +168,7 @@ class Survey:
             else:
                 survey.damaged.setdefault(path, (file, size))
 
-    def _size(self, contents: Contents) -> LeafSize:
+    def _size(self, contents: VersionFiles) -> LeafSize:
         counts = {
             "row_count": contents.rows,
             "byte_count": contents.bytes,
@@ -221,8 +221,8 @@ class Survey:
             if version == manifest.version:
                 continue
             try:
-                earlier = ManifestVersion(self._location, version)
-                head = whole_head(earlier)
+                earlier = RawVersion(self._location, version)
+                head = earlier.whole_head()
                 if head is None:
                     continue  # damaged, and mended since: nobody can open it
                 history.leaf_versions.add(earlier)
@@ -233,6 +233,6 @@ class Survey:
             history.sequences.add(head.sequence)
         existing = set(manifest.handle.versions())
         for name, tag in newest.tags().items():
-            if int(tag["manifest_version"]) not in existing:
-                history.broken_tags[name] = int(tag["version"])
+            if tag.manifest_version not in existing:
+                history.broken_tags[name] = tag.version
         return history

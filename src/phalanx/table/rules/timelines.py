@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from phalanx.storage.manifest import READ_VERSION, VERSION
+from phalanx.storage.manifest_update import READ_VERSION, VERSION
 from phalanx.storage.names import leaf_version, version_id
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.rules.draft import Draft

@@ -1,75 +1,30 @@
-"""Optimize: fewer and larger files, the same rows, whatever others do meanwhile."""
+"""Optimize: fewer and larger files, the same rows."""
 
-import datetime as dt
-import decimal
-import itertools
 import pickle
 import random
-import shutil
-import threading
 
 import lance
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phalanx
-from phalanx import ConflictError, InvalidInput
-from phalanx.model.ordering import Ordering
+from phalanx import InvalidInput
 from phalanx.storage import compaction
-from phalanx.storage.compaction import Part, Target
+from phalanx.storage.compaction import Target
 from phalanx.storage.leaf import Leaf
+from phalanx.storage.records import FragmentSize
 from phalanx.table import optimize
-from phalanx.transaction.snapshot import Snapshot
-from phalanx.transaction.view import read_statistics
-
-SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("n", pa.float64())])
-
-
-def row(id, part="a", n=None):
-    return {"id": id, "part": part, "n": n}
-
-
-def rows_of(table, where=None):
-    return table.scan(where=where).to_arrow().to_pylist()
-
-
-def fragments(table):
-    return {leaf["part"]: leaf["fragments"] for leaf in table.partitions().to_pylist()}
-
-
-def deleted_in_files(table):
-    return sum(table.files()["deleted_rows"].to_pylist())
-
-
-def statistics_of(table, part):
-    snapshot = table._snapshot
-    leaves = [snapshot.leaves.row(i) for i in range(len(snapshot.leaves))]
-    (leaf,) = [leaf for leaf in leaves if leaf.keys == (part,)]
-    return read_statistics(snapshot, [leaf])[leaf.object_id]
-
-
-def last_operation(table):
-    found = table.snapshots().to_pylist()[-1]
-    return found["operation"], found["rows_added"], found["rows_removed"], found["leaves"]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """Two leaves of five files each, one of one file; rows are deleted in both."""
-    table = phalanx.create(tmp_path_factory.mktemp("prepared") / "table", SCHEMA, ["part"])
-    for k in range(5):
-        table.append([row(10 * k + i, "ab"[i % 2], None if i == 4 else i / 2) for i in range(6)])
-    table.append([row(100, None)])
-    table.delete("id IN (0, 21, 43)")
-    return table.uri
-
-
-@pytest.fixture
-def table(prepared, root):
-    return phalanx.open(shutil.copytree(prepared, root))
+from tests.table.optimize.files import (
+    SCHEMA,
+    deleted_in_files,
+    fragments,
+    last_operation,
+    row,
+    rows_of,
+    statistics_of,
+)
 
 
 class TestWhatItDoes:
@@ -275,7 +230,9 @@ class TestTargets:
     )
     @settings(max_examples=200, deadline=None)
     def test_groups_are_neighbors_that_make_one_file(self, sizes, rows):
-        parts = [Part(i, live, gone, 10 * (live + gone)) for i, (live, gone) in enumerate(sizes)]
+        parts = [
+            FragmentSize(i, live, 10 * (live + gone), gone) for i, (live, gone) in enumerate(sizes)
+        ]
         target = Target(rows, 10**9)
         found = compaction.groups(parts, target)
         ids = [part.id for group in found for part in group]
@@ -284,7 +241,7 @@ class TestTargets:
             numbers = [part.id for part in group]
             assert numbers == list(range(numbers[0], numbers[-1] + 1))
             assert len(group) == 1 or sum(part.rows for part in group) <= rows
-        assert {p.id for p in parts if p.deleted} <= set(ids)
+        assert {p.id for p in parts if p.deletions} <= set(ids)
         # What comes of it is left alone the next time.
         after, number = [], 0
         by_first = {group[0].id: group for group in found}
@@ -292,249 +249,13 @@ class TestTargets:
             if part.id in by_first:
                 live = sum(p.rows for p in by_first[part.id])
                 for start in range(0, live, rows):
-                    after.append(Part(number, min(rows, live - start), 0, 10))
+                    after.append(FragmentSize(number, min(rows, live - start), 10))
                     number += 1
             elif part.id not in ids:
-                after.append(Part(number, part.rows, 0, 10))
+                after.append(FragmentSize(number, part.rows, 10))
                 number += 1
         again = compaction.groups(after, target)
         assert len([p for group in again for p in group]) <= len(after)
-
-
-class TestOrder:
-    def test_rows_are_sorted_within_a_leaf(self, table):
-        before = rows_of(table)
-        table.optimize(sort_by=[("n", "descending"), "id"])
-        found = rows_of(table, "part = 'a'")
-        by_hand = sorted(
-            (r for r in before if r["part"] == "a"),
-            key=lambda r: (r["n"] is None, -(r["n"] or 0), r["id"]),
-        )
-        assert found == by_hand
-        assert sorted(rows_of(table), key=str) == sorted(before, key=str)
-        assert statistics_of(table, "a")[0].exact
-
-    def test_a_leaf_of_more_than_fits_is_sorted_in_runs(self, root, monkeypatch):
-        monkeypatch.setattr(compaction, "SORT_BYTES", 1000)
-        monkeypatch.setattr(compaction, "_SMALL_BYTES", 0)
-        table = phalanx.create(root, SCHEMA)
-        noise = random.Random(3)
-        ids = noise.sample(range(1000), 400)
-        for start in range(0, 400, 100):
-            table.append([row(i) for i in ids[start : start + 100]])
-        table.optimize(sort_by=["id"])
-        found = [r["id"] for r in rows_of(table)]
-        assert sorted(found) == sorted(ids)
-        falls = sum(a > b for a, b in itertools.pairwise(found))
-        assert 0 < falls < 10
-
-    def test_zorder_brings_neighbors_together_in_every_column(self):
-        side = np.arange(32)
-        x, y = (axis.ravel() for axis in np.meshgrid(side, side))
-        shuffled = np.random.default_rng(1).permutation(len(x))
-        data = pa.table({"x": x[shuffled], "y": y[shuffled]})
-        ordering = Ordering((("x", False), ("y", False)), zorder=True)
-        ordered = data.take(ordering.order(data))
-        for start in range(0, 1024, 64):
-            part = ordered.slice(start, 64)
-            for name in ("x", "y"):
-                values = part[name].to_numpy()
-                assert values.max() - values.min() == 7
-
-    def test_zorder_of_a_table_keeps_the_rows(self, table):
-        before = sorted(rows_of(table), key=str)
-        table.optimize(zorder_by=["id", "n", "part"])
-        assert sorted(rows_of(table), key=str) == before
-
-    @pytest.mark.parametrize(
-        "values",
-        [
-            [dt.date(2024, 1, 2), None, dt.date(1969, 5, 1)],
-            [decimal.Decimal("1.50"), decimal.Decimal("-2.25"), None],
-            ["b", None, "a", ""],
-            [b"b", None, b"a"],
-            [True, None, False],
-            [dt.timedelta(1), None, dt.timedelta(-1)],
-            pa.array([np.float16(1.5), None, np.float16(-1)], pa.float16()),
-            pa.array(["b", "a", None, "b"]).dictionary_encode(),
-        ],
-    )
-    def test_types_that_can_be_sorted(self, values):
-        array = values if isinstance(values, pa.Array) else pa.array(values)
-        data = pa.table({"x": array, "y": pa.array(range(len(array)))})
-        for ordering in (
-            Ordering((("x", False),)),
-            Ordering((("x", False), ("y", False)), zorder=True),
-        ):
-            found = data.take(ordering.order(data))
-            assert sorted(found["y"].to_pylist()) == list(range(len(array)))
-        plain = data.take(Ordering((("x", False),)).order(data))["x"].to_pylist()
-        assert plain == [*sorted(v for v in plain if v is not None), *[None] * plain.count(None)]
-
-    def test_a_column_that_is_renamed_meanwhile(self, table, meanwhile):
-        stale = phalanx.open(table.uri)
-        meanwhile(lambda: phalanx.open(table.uri).rename_column("n", "m"))
-        before = sorted(map(str, (tuple(r.values()) for r in rows_of(table))))
-        with pytest.raises(InvalidInput, match="unknown column 'n'"):
-            table.optimize(sort_by=["n"])
-        stale.optimize(sort_by=["m"])
-        assert sorted(map(str, (tuple(r.values()) for r in rows_of(stale)))) == before
-
-    def test_what_has_no_order_is_refused(self, root):
-        table = phalanx.create(root, pa.schema([("xs", pa.list_(pa.int64()))]))
-        with pytest.raises(InvalidInput, match="have no order"):
-            table.optimize(sort_by=["xs"])
-
-
-@pytest.fixture
-def meanwhile(monkeypatch):
-    """Somebody else does something just before what was compacted is committed."""
-
-    def arrange(*changes):
-        left, real = list(changes), optimize.commit
-
-        def commit(*args):
-            if left:
-                left.pop(0)()
-            return real(*args)
-
-        monkeypatch.setattr(optimize, "commit", commit)
-
-    return arrange
-
-
-class TestBesideOthers:
-    def test_an_append_lands_beside_it(self, table, meanwhile):
-        before = rows_of(table, "part = 'a'")
-        meanwhile(lambda: phalanx.open(table.uri).append([row(500), row(501, "new")]))
-        report = table.optimize()
-        assert rows_of(table, "part = 'a'") == [row(500), *before]
-        assert fragments(table) == {"a": 2, "b": 1, "new": 1, None: 1}
-        assert (report.rewritten, report.versions) == (2, (table.version,))
-        assert statistics_of(table, "a")[0].high >= 500
-        assert table.check().ok
-
-    def test_a_delete_in_the_same_files_has_the_leaf_done_again(self, table, meanwhile):
-        meanwhile(lambda: phalanx.open(table.uri).delete("id = 10"))
-        before = [r for r in rows_of(table) if r["id"] != 10]
-        report = table.optimize()
-        assert rows_of(table) == before
-        assert fragments(table) == {"a": 1, "b": 1, None: 1}
-        assert deleted_in_files(table) == 0
-        # The other leaf was not in the way: two transactions.
-        assert len(report.versions) == 2
-        assert (report.rewritten, report.files_after) == (2, 3)
-        assert report.deleted_rows == 4
-
-    def test_a_leaf_that_goes_stays_gone(self, table, meanwhile):
-        meanwhile(lambda: phalanx.open(table.uri).delete("part = 'a'"))
-        report = table.optimize()
-        assert set(fragments(table)) == {"b", None}
-        assert "1 leaf left the table meanwhile" in report.notes
-
-    def test_a_leaf_that_is_overwritten_is_looked_at_again(self, table, meanwhile):
-        meanwhile(lambda: phalanx.open(table.uri).overwrite([row(7)], "partitions"))
-        table.optimize()
-        assert rows_of(table, "part = 'a'") == [row(7)]
-
-    def test_nothing_is_committed_where_nothing_is_left(self, table, meanwhile):
-        meanwhile(lambda: phalanx.open(table.uri).overwrite([row(1)]))
-        table.optimize()
-        assert last_operation(table)[0] == "overwrite"
-        assert rows_of(table) == [row(1)]
-
-    def test_what_never_comes_to_rest_is_left_alone_and_told(self, table, meanwhile):
-        def disturb(number):
-            def change():
-                other = phalanx.open(table.uri)
-                other.append([row(1000 + number)])
-                other.delete(f"id = {(2, 10, 12, 14, 20, 22)[number]}")
-
-            return change
-
-        meanwhile(*(disturb(number) for number in range(6)))
-        report = table.optimize("part = 'a'")
-        assert report.rewritten == 0
-        assert "1 leaf stayed as before" in str(report)
-        assert table.check().ok
-
-    def test_a_rollback_in_between(self, table, meanwhile):
-        early = rows_of(phalanx.open(table.uri, version=3))
-        meanwhile(lambda: phalanx.open(table.uri).rollback(3))
-        table.optimize()
-        assert rows_of(table) == early
-        assert fragments(table) == {"a": 1, "b": 1}
-
-    def test_a_change_that_runs_beside_it_is_redone_where_files_went(self, table):
-        """A delete that was worked out before still deletes what it should, once."""
-        other = phalanx.open(table.uri)
-        with other.transaction() as tx:
-            assert tx.delete("id = 11") == 1
-            table.optimize()
-        assert rows_of(other.refresh(), "id = 11") == []
-        assert other.count() == 27
-        assert other.check().ok
-
-    def test_what_a_transaction_has_read_is_not_changed_by_it(self, table):
-        other = phalanx.open(table.uri)
-        with other.transaction() as tx:
-            count = tx.count("part = 'a'")
-            table.optimize()
-            tx.append([row(count, "count")])
-        assert rows_of(other, "part = 'count'") == [row(14, "count")]
-
-    def test_but_by_a_delete_that_came_with_it(self, table):
-        other = phalanx.open(table.uri)
-        with pytest.raises(ConflictError), other.transaction() as tx:  # noqa: PT012
-            tx.count("part = 'a'")
-            table.optimize()
-            phalanx.open(table.uri).delete("id = 10")
-            tx.append([row(1, "count")])
-
-    def test_a_whole_leaf_is_deleted_under_snapshot_isolation(self, table):
-        other = phalanx.open(table.uri)
-        with other.transaction(isolation="snapshot") as tx:
-            assert tx.delete("part = 'a'") == 14
-            table.optimize()
-        assert set(fragments(other)) == {"b", None}
-
-    def test_rows_added_and_deleted_all_the_while(self, root):
-        table = phalanx.create(root, SCHEMA, ["part"])
-        for k in range(6):
-            table.append([row(10 * k + i, "ab"[i % 2]) for i in range(4)])
-        errors, stop = [], threading.Event()
-
-        def write(number):
-            mine = phalanx.open(root)
-            try:
-                for k in range(8):
-                    mine.append([row(1000 * number + k, "ab"[k % 2])])
-                    if k % 2:
-                        mine.delete(f"id = {1000 * number + k}")
-            except Exception as error:
-                errors.append(error)
-
-        def tidy():
-            mine = phalanx.open(root)
-            try:
-                while not stop.is_set():
-                    mine.optimize()
-            except Exception as error:
-                errors.append(error)
-
-        writers = [threading.Thread(target=write, args=(n,)) for n in (1, 2)]
-        keeper = threading.Thread(target=tidy)
-        for thread in (*writers, keeper):
-            thread.start()
-        for thread in writers:
-            thread.join()
-        stop.set()
-        keeper.join()
-        assert errors == []
-        expected = [10 * k + i for k in range(6) for i in range(4)]
-        expected += [1000 * n + k for n in (1, 2) for k in (0, 2, 4, 6)]
-        assert sorted(r["id"] for r in rows_of(table.refresh())) == sorted(expected)
-        assert table.check().ok
 
 
 class TestSteps:
@@ -628,12 +349,12 @@ class TestIndexes:
         )
         contents = compaction.look(leaf, made.version)
         assert contents.indexes == ("by_id",)
-        found = compaction.groups(contents.parts, Target(1000, 10**6))
+        found = compaction.groups(contents.fragments, Target(1000, 10**6))
         assert [[part.id for part in group] for group in found] == [ids[3:]]
         delta, _ = compaction.rewrite(leaf, made.version, [ids[3:]], Target(1000, 10**6))
         after = leaf.open(leaf.commit(made.version, delta))
         (described,) = after.describe_indices()
-        assert described.num_rows_indexed == sum(p.rows for p in contents.parts[:3])
+        assert described.num_rows_indexed == sum(p.rows for p in contents.fragments[:3])
         assert after.count_rows() == handle.count_rows()
         assert "ScalarIndexQuery" in after.scanner(filter="id = 10").explain_plan(True)
         assert after.to_table(filter="id = 40").num_rows == handle.count_rows("id = 40")
@@ -672,91 +393,3 @@ class TestWeakTables:
         report = weak.optimize("part = 'a'")
         assert (len(first), report.rewritten) == (1, 1)
         assert sorted(r["id"] for r in rows_of(weak)) == expected
-
-
-ROWS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "id": st.integers(-5, 5) | st.none(),
-            "part": st.sampled_from(["a", "b", None]),
-            "price": st.decimals(-99, 99, places=2) | st.none(),
-            "tags": st.lists(st.sampled_from("xy") | st.none(), max_size=2) | st.none(),
-            "at": st.fixed_dictionaries(
-                {
-                    "ts": st.datetimes(dt.datetime(1960, 1, 1), dt.datetime(2040, 1, 1))
-                    | st.none(),
-                    "deep": st.fixed_dictionaries({"x": st.integers(0, 3) | st.none()}) | st.none(),
-                }
-            )
-            | st.none(),
-        }
-    ),
-    max_size=6,
-)
-RICH = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("part", pa.string()),
-        ("price", pa.decimal128(10, 2)),
-        ("tags", pa.list_(pa.string())),
-        (
-            "at",
-            pa.struct([("ts", pa.timestamp("us")), ("deep", pa.struct([("x", pa.int32())]))]),
-        ),
-    ]
-)
-
-
-@given(
-    appends=st.lists(ROWS, min_size=1, max_size=5),
-    deletes=st.lists(
-        st.sampled_from(["id < 0", "id = 3", "part = 'a' AND id > 0", "price > 10", "at IS NULL"]),
-        max_size=2,
-    ),
-    options=st.sampled_from(
-        [{}, {"target_rows": 2}, {"sort_by": ["id"]}, {"zorder_by": ["id", "price"]}]
-    ),
-    where=st.sampled_from([None, "part = 'a'", "part IS NULL", "id > 1"]),
-    stream=st.booleans(),
-)
-@settings(
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_a_table_holds_the_same_before_and_after(
-    tmp_path_factory, appends, deletes, options, where, stream
-):
-    table = phalanx.create(tmp_path_factory.mktemp("same") / "t", RICH, ["part"])
-    for rows in appends:
-        table.append(pa.Table.from_pylist(rows, RICH))
-    for text in deletes:
-        table.delete(text)
-    before = rows_of(table)
-    with pytest.MonkeyPatch.context() as patch:
-        if stream:  # as if leaves were too large to be read in one go
-            patch.setattr(compaction, "_SMALL_BYTES", 0)
-        table.optimize(where, **options)
-    after = rows_of(table)
-    assert sorted(after, key=str) == sorted(before, key=str)
-    assert options or after == before
-    assert table.count() == len(before)
-    assert rows_of(table, "id > 0") == [r for r in after if r["id"] is not None and r["id"] > 0]
-    for leaf, found in measured(table):
-        for column in ("id", "price"):
-            values = leaf[column]
-            stats = found[RICH.names.index(column)]
-            assert stats.null_count in (None, values.null_count)
-    assert table.check().ok
-
-
-def measured(table):
-    """The rows of every leaf, with its statistics."""
-    snapshot = Snapshot.latest(table._snapshot.location)
-    for index in range(len(snapshot.leaves)):
-        leaf = snapshot.leaves.row(index)
-        part = leaf.keys[0]
-        where = "part IS NULL" if part is None else f"part = '{part}'"
-        yield table.scan(where=where).to_arrow(), read_statistics(snapshot, [leaf])[leaf.object_id]

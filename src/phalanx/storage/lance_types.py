@@ -1,0 +1,103 @@
+"""What Lance can store: types that it refuses, and arrays that need another layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput
+from phalanx.model.schema import TableSchema
+from phalanx.storage import lance_errors
+from phalanx.storage.field_ids import lance_schema
+
+
+def check_storable(schema: TableSchema) -> None:
+    """Raise InvalidInput for a column that Lance refuses, or takes and cannot give back."""
+    for column in schema.arrow:
+        _check_field(column, column.name)
+    try:
+        lance_schema(schema)
+    except (ValueError, OSError) as error:
+        reason = lance_errors.reason(error)
+        raise InvalidInput(f"Lance cannot store this schema: {reason}") from None
+
+
+def _check_field(column: pa.Field, name: str) -> None:
+    type, t = column.type, pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    children = [type.field(i) for i in range(type.num_fields)]
+    wrong = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
+    if "`" in column.name:
+        raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
+    if t.is_string_view(type) or t.is_binary_view(type):
+        raise wrong
+    if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):
+        raise wrong
+    if t.is_fixed_size_list(type) and not _has_fixed_width(type.value_type):
+        raise wrong
+    for child in children:
+        _check_field(child, f"{name}.{child.name}")
+
+
+def _has_fixed_width(type: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(type):
+        return _has_fixed_width(type.value_type)
+    t = pa.types
+    return bool(t.is_primitive(type) or t.is_decimal(type) or t.is_fixed_size_binary(type))
+
+
+def stored_table(table: pa.Table) -> pa.Table:
+    """Rows as Lance takes them."""
+    return _aligned(_unsliced(table))
+
+
+def stored_batches(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows that have been read, as they are written."""
+    for batch in batches:
+        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
+        yield from stored_table(table).to_batches()
+
+
+def _unsliced(table: pa.Table) -> pa.Table:
+    """The rows with structs of structs copied: Lance fails on a slice of those."""
+    for index, column in enumerate(table.schema):
+        if _has_deep_struct(column.type):
+            rows = pa.array(range(table.num_rows), pa.int64())
+            table = table.set_column(index, column, table.column(index).take(rows))
+    return table
+
+
+def _aligned(table: pa.Table) -> pa.Table:
+    """The rows with decimals where Lance expects them: Arrow streams align to 8 bytes only."""
+    for index, column in enumerate(table.schema):
+        if _has_decimal(column.type):
+            chunks = [_aligned_array(chunk) for chunk in table.column(index).chunks]
+            table = table.set_column(index, column, pa.chunked_array(chunks, column.type))
+    return table
+
+
+def _aligned_array(array: pa.Array) -> pa.Array:
+    if any(buffer is not None and buffer.address % 16 for buffer in array.buffers()):
+        return pa.concat_arrays([array, array.slice(0, 0)])
+    return array
+
+
+def _has_decimal(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        return _has_decimal(type.value_type)
+    if pa.types.is_decimal(type):
+        return True
+    return any(_has_decimal(type.field(i).type) for i in range(type.num_fields))
+
+
+def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
+    is_struct = bool(pa.types.is_struct(type))
+    if is_struct and inside:
+        return True
+    return any(
+        _has_deep_struct(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
+    )

@@ -1,0 +1,68 @@
+"""New columns that come with the rows."""
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx import InvalidInput
+from tests.table.operations.evolve.columns import (
+    SCHEMA,
+    column,
+    ids,
+    row,
+)
+
+
+class TestMergeSchema:
+    def test_new_columns_come_with_the_rows(self, table):
+        rows = pa.table({"id": pa.array([4], pa.int32()), "n": [7], "words": [["a", "b"]]})
+        table.append(rows, merge_schema=True)
+        assert table.version == 3
+        assert table.snapshots()["operation"].to_pylist()[-1] == "append"
+        assert table.schema.names == [*SCHEMA.names, "n", "words"]
+        assert column(table, "n") == {1: None, 2: None, 3: None, 4: 7}
+        assert column(table, "words")[4] == ["a", "b"]
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            [{"id": 4, "n": 1.5}, {"id": 5}],
+            pd.DataFrame({"id": [4, 5], "n": [1.5, None]}),
+            pa.table({"id": [4, 5], "n": [1.5, None]}).to_reader(),
+            pa.table({"id": [4, 5], "n": [1.5, None]}).to_batches()[0],
+            pa.dataset.dataset(pa.table({"id": [4, 5], "n": [1.5, None]})),
+            pl.DataFrame({"id": [4, 5], "n": [1.5, None]}),
+        ],
+        ids=lambda data: f"{type(data).__module__}.{type(data).__name__}",
+    )
+    def test_whatever_rows_come_in(self, table, data):
+        table.append(data, merge_schema=True)
+        assert column(table, "n", "id > 3") == {4: 1.5, 5: None}
+
+    def test_overwrite_and_merge(self, table):
+        table.overwrite([{"id": 2, "part": "b", "n": 1}], "partitions", merge_schema=True)
+        assert column(table, "n") == {1: None, 2: 1, 3: None}
+        counts = table.merge([{"id": 2, "part": "b", "m": "x"}], ["id"], merge_schema=True)
+        assert counts["updated"] == 1
+        assert column(table, "m") == {1: None, 2: "x", 3: None}
+        table.overwrite([{"id": 1, "k": 2}], where="id = 1", merge_schema=True)
+        assert column(table, "k") == {1: 2, 2: None, 3: None}
+        assert table.snapshots()["operation"].to_pylist()[2:4] == ["overwrite", "merge"]
+
+    def test_nothing_new(self, table):
+        table.append([row(4)], merge_schema=True)
+        assert table.schema == SCHEMA
+        assert ids(table) == [1, 2, 3, 4]
+
+    def test_refused(self, table):
+        with pytest.raises(InvalidInput, match="no column 'n'"):
+            table.append([row(4, n=1)])
+        with pytest.raises(InvalidInput, match="no type"):
+            table.append([row(4, n=None)], merge_schema=True)
+        with pytest.raises(InvalidInput):
+            table.append([row(4, n=1), row(5, n="x")], merge_schema=True)
+        with pytest.raises(InvalidInput):
+            table.append(pa.table({"id": ["x"], "n": [1]}), merge_schema=True)
+        assert phalanx.open(table.uri).version == 2
