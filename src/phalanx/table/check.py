@@ -15,6 +15,9 @@ from phalanx.table.rules.state import TableState
 from phalanx.table.rules.survey import Survey
 from phalanx.transaction.snapshot import Snapshot
 
+#: The one kind of problem that no rule finds: without a manifest there is nothing to look at.
+MANIFEST_UNREADABLE = "manifest-unreadable"
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -76,5 +79,4 @@ def check_table(source: Snapshot | Location) -> CheckReport:
 
 
 def manifest_unreadable(error: CorruptTable) -> Problem:
-    """The one problem that no rule finds: without a manifest there is nothing to look at."""
-    return Problem("manifest-unreadable", str(error), MANIFEST)
+    return Problem(MANIFEST_UNREADABLE, str(error), MANIFEST)

@@ -1,7 +1,7 @@
-"""The mending of a damaged table: what is to be written, worked out before anything is.
+"""Mend a damaged table.
 
-The rules mend a draft of the table in memory, one after the other. Then they look at the draft
-again: what they still find cannot be mended.
+The rules mend a draft of it in memory, one after the other, and then look at the draft again: what
+they still find cannot be mended. Only then is anything written.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class _Repair:
             reach("repair.rows-written")
             return self._finish(draft, report)
 
-        if draft.has_new_rows:
-            update = draft.update()
-            return Proposal(base, draft.head, update, then)
-        return self._finish(draft, report)
+        if not draft.has_new_rows:
+            return self._finish(draft, report)
+        update = draft.update()
+        return Proposal(base, draft.head, update, then)
 
     def _prepare(self, draft: Draft) -> ManifestVersion:
         """Make the manifest one that rows can be merged into.
@@ -128,7 +128,11 @@ def mend(draft: Draft, dry_run: bool = False) -> RepairReport:
             rule.mend(draft, rule_problems)
             problems += rule_problems
     rules = [rule for rule in RULES if rule.remedy or not rule.harmless]
-    left = {(p.kind, p.where): p for rule in rules for p in rule.find(draft)}
-    mended = [p for p in problems if (p.kind, p.where) not in left]
-    unmended = [p for p in left.values() if not p.harmless]
-    return RepairReport(dry_run, mended + draft.mended, unmended + draft.given_up)
+    left = [problem for rule in rules for problem in rule.find(draft)]
+    again = {(problem.kind, problem.where) for problem in left}
+    gone = [problem for problem in problems if (problem.kind, problem.where) not in again]
+    return RepairReport(
+        dry_run,
+        [problem for problem in gone if problem not in draft.undecided] + draft.mended,
+        [problem for problem in left if not problem.harmless] + draft.given_up,
+    )

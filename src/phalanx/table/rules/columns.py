@@ -16,7 +16,7 @@ class ColumnMissing(Rule):
     """The manifest has lost a column."""
 
     kind = "column-missing"
-    remedy = "filled from the last whole version of the manifest, or else from the rows' metadata"
+    remedy = "restored from the last whole manifest, or else from the rows' metadata"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for column in state.manifest.expected_columns():

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.storage.manifest_update import INDEXED, ManifestUpdate
+from phalanx.storage.head import HEAD_ID
+from phalanx.storage.manifest_update import INDEXED, READ_VERSION, ManifestUpdate
 from phalanx.storage.raw_manifest import RawManifest, RawRow
 from phalanx.storage.records import TransactionRecord
 from phalanx.table.rules.rule import Problem
@@ -28,6 +29,10 @@ class Draft(TableState):
         self._removed: set[str] = set()
         #: Numbers of rows to remove whose ids others have, too.
         self.removed_twins: list[int] = []
+        if self.head_row is not None and self.head_row.has_version and HEAD_ID not in self._twins:
+            # Once it is mended, the damaged table is an earlier snapshot that can be opened.
+            leaves = self._all_leaves()
+            self._needed_before = [(row.location, row.columns.get(READ_VERSION)) for row in leaves]
         #: Columns to add.
         self.new_columns: list[pa.Field] = []
         #: Leaves whose main branch is to be created, by folder.
@@ -38,6 +43,8 @@ class Draft(TableState):
         #: What was mended and what was given up, beyond what rules find.
         self.mended: list[Problem] = []
         self.given_up: list[Problem] = []
+        #: Problems that are gone without anybody knowing what was right.
+        self.undecided: list[Problem] = []
 
     @property
     def has_changes(self) -> bool:

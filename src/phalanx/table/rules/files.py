@@ -14,7 +14,7 @@ from phalanx.table.rules.state import TableState
 
 
 class LeafMissing(Rule):
-    """The folder of a leaf is not there, or nothing in it can be read.
+    """The folder of a leaf is missing, or nothing in it can be read.
 
     Rows are nowhere but in their leaf.
     """
@@ -43,7 +43,7 @@ class VersionMissing(Rule):
 
 
 class FileMissing(Rule):
-    """A file that a snapshot needs is not there.
+    """A file that a snapshot needs is missing.
 
     Rows and deletions are written once.
     """
@@ -58,7 +58,7 @@ class FileMissing(Rule):
 
 
 class FileDamaged(Rule):
-    """A file that a snapshot needs has another size than when it was written.
+    """A file that a snapshot needs has the wrong size.
 
     Rows and deletions are written once.
     """
@@ -82,10 +82,10 @@ class SchemaDrift(Rule):
 
     def find(self, state: TableState) -> Iterator[Problem]:
         shapes = _Shapes(state.head, {state.head.schema, *state.history.schemas})
-        leaves = state.leaf_in_folder
+        leaves = state.leaves_by_folder()
         for folder in state.folders():
-            if folder.size is not None:
-                for what in shapes.drift(folder.size.fields):
+            if folder.newest is not None:
+                for what in shapes.drift(folder.newest.fields):
                     yield self.problem(what, leaves[folder.name].id)
 
 
@@ -122,20 +122,20 @@ class _Shapes:
 
 
 class CountDiffers(Rule):
-    """The rows, bytes or fragments of a leaf are counted wrong in the manifest."""
+    """The manifest has wrong numbers of rows, bytes or fragments for a leaf."""
 
     kind = "count-differs"
-    remedy = "in strong tables, counted again"
+    remedy = "counted again, in strong tables"
 
     def find(self, state: TableState) -> Iterator[Problem]:
-        leaves = state.leaf_in_folder
+        leaves = state.leaves_by_folder()
         # Leaves of weak tables and of other clients need no counts.
         optional = not (state.strong and state.head.ours)
         for folder in state.folders():
             row = leaves.get(folder.name)
-            if row is None or folder.size is None:
+            if row is None or folder.newest is None:
                 continue
-            for name, count in folder.size.counts.items():
+            for name, count in folder.newest.counts.items():
                 said = row.columns.get(name)
                 if name not in state.columns or said == count or (said is None and optional):
                     continue
@@ -145,12 +145,12 @@ class CountDiffers(Rule):
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         if not draft.strong:
             return
-        sizes = {folder.name: folder.size for folder in draft.folders()}
+        folders = {folder.name: folder for folder in draft.folders()}
         for id in {problem.where for problem in problems}:
             row = draft.existing_row(id)
-            size = sizes[row.location or ""]
-            if size is not None:
-                row.columns.update(size.counts)
+            newest = folders[row.location or ""].newest
+            if newest is not None:
+                row.columns.update(newest.counts)
                 draft.put(row)
 
 
@@ -168,14 +168,17 @@ class MainMissing(Rule):
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         broken = {problem.where for problem in problems}
-        leaves = draft.leaf_in_folder
+        leaves = draft.leaves_by_folder()
         for folder in draft.folders():
-            if folder.name in broken and folder.size is not None and not folder.has_main:
+            if folder.name in broken and folder.newest is not None and not folder.has_main:
                 draft.create_main(leaves[folder.name])
 
 
 class OrphanFile(Rule):
-    """Nothing refers to a file. A writer failed, or still runs; vacuum removes it in time."""
+    """Nothing refers to a file.
+
+    A writer failed, or is still running. Vacuum removes the file when it is old enough.
+    """
 
     kind = "orphan-file"
     harmless = True
@@ -188,7 +191,10 @@ class OrphanFile(Rule):
 
 
 class OrphanFolder(Rule):
-    """No snapshot has a leaf in a folder. Vacuum removes it in time."""
+    """No snapshot has a leaf in a folder.
+
+    A writer failed, or is still running. Vacuum removes the folder when it is old enough.
+    """
 
     kind = "orphan-folder"
     harmless = True

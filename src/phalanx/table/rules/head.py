@@ -8,7 +8,7 @@ from phalanx.storage.head import HEAD_ID
 from phalanx.storage.manifest_update import TRANSACTION
 from phalanx.storage.names import transaction_row
 from phalanx.table.rules.draft import Draft
-from phalanx.table.rules.recall import RECALLED, recall
+from phalanx.table.rules.recall import LEAF_MISSING, ROW_MISSING, recall
 from phalanx.table.rules.rule import Problem, Rule
 from phalanx.table.rules.state import TableState
 
@@ -30,11 +30,11 @@ class HeadTwice(Rule):
 
 
 class HeadMissing(Rule):
-    """There is no head row."""
+    """The head row is missing."""
 
     kind = "head-missing"
-    remedy = "taken from the last whole version of the manifest, or else from the table's metadata"
-    in_repair = RECALLED
+    remedy = "restored from the last whole manifest, or else from the table's metadata"
+    outcomes = (ROW_MISSING, LEAF_MISSING)
 
     def find(self, state: TableState) -> Iterator[Problem]:
         if state.head.ours and state.head_row is None:
@@ -46,10 +46,10 @@ class HeadMissing(Rule):
 
 
 class HeadDamaged(Rule):
-    """The head row has no version."""
+    """The head row has lost its version."""
 
     kind = "head-damaged"
-    remedy = "taken from the row's metadata"
+    remedy = "restored from the row's metadata"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         if state.head_row is not None and not state.head_row.has_version:

@@ -12,8 +12,14 @@ from phalanx.storage.files import DatasetFolder
 from phalanx.storage.manifest_update import READ_VERSION
 from phalanx.storage.raw_manifest import RawRow, agree, read_copy
 from phalanx.table.rules.draft import Draft
-from phalanx.table.rules.rule import Problem, Rule
+from phalanx.table.rules.rule import Problem, RepairOutcome, Rule
 from phalanx.table.rules.state import TableState
+
+_VALUE_LOST = RepairOutcome(
+    "value-lost",
+    "A partition value of a leaf differs from its copy, and the namespaces confirm neither.",
+    "the value in the column stays",
+)
 
 
 class LeafUnknown(Rule):
@@ -93,10 +99,10 @@ class SpecDiffers(Rule):
 
 
 class VersionDiffers(Rule):
-    """The version of a leaf is not the same in its column and in the metadata's copy."""
+    """The version of a leaf differs from its copy in the metadata."""
 
     kind = "version-differs"
-    remedy = "what most say: the column, its copy, the timeline; of these, what has all its files"
+    remedy = "the majority of column, copy and timeline decides"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for row in _versioned(state):
@@ -124,7 +130,7 @@ class VersionDiffers(Rule):
 
 
 class VersionLost(Rule):
-    """Neither the column, nor its copy, nor the timeline says which version a leaf is at.
+    """Neither column nor copy nor timeline says which version a leaf is at.
 
     Any version in its folder may have been the table's.
     """
@@ -156,17 +162,20 @@ def _said_versions(state: TableState, row: RawRow) -> list[int]:
 
 
 class LeafValueDiffers(Rule):
-    """A partition value of a leaf is not the same in its column and in the metadata's copy."""
+    """A partition value of a leaf differs from its copy in the metadata."""
 
     kind = "value-differs"
-    remedy = "the one that the namespace is named after, or else the one that the namespace has"
-    in_repair = (("value-lost", "Neither of two partition values of a leaf can be confirmed."),)
+    remedy = "the name or else the values of the namespace decide"
+    outcomes = (_VALUE_LOST,)
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for row, spec in state.known_leaves() if state.head.ours else ():
             for _, field in self._in_doubt(state, row, spec):
-                what = f"{field.field_id} is not the same in its column and in the metadata's copy"
-                yield self.problem(what, row.id)
+                yield self._problem(row, field)
+
+    def _problem(self, row: RawRow, field: PartitionField) -> Problem:
+        what = f"{field.field_id} is not the same in its column and in the metadata's copy"
+        return self.problem(what, row.id)
 
     def _in_doubt(
         self, state: TableState, row: RawRow, spec: PartitionSpec
@@ -189,7 +198,10 @@ class LeafValueDiffers(Rule):
             draft.write_copies(row)
 
     def _decide(self, draft: Draft, row: RawRow, spec: PartitionSpec, depth: int) -> None:
-        """Take the value of the copy where it is confirmed, and that of the column is not."""
+        """Take the value of the copy where it is confirmed, and that of the column is not.
+
+        Where neither is, the value of the column stays, as queries have seen it.
+        """
         field = spec.fields[depth - 1]
         key, text = row.values.get(field.field_id), row.value_copy(field)
         copy = read_copy(text, field.result_type)
@@ -204,7 +216,8 @@ class LeafValueDiffers(Rule):
             row.set_value(field, copy[0])
             return
         what = f"{field.field_id} is {key!r} in its column, {text!r} in its copy, and neither above"
-        draft.given_up.append(Problem("value-lost", what, row.id))
+        draft.given_up.append(Problem(_VALUE_LOST.kind, what, row.id))
+        draft.undecided.append(self._problem(row, field))
 
 
 def _is_named(draft: Draft, row: RawRow, spec: PartitionSpec, depth: int, key: Any) -> bool:

@@ -13,10 +13,10 @@ from phalanx.table.rules.state import NamespaceUse, TableState
 
 
 class NamespaceMissing(Rule):
-    """A leaf is in a namespace, or a spec has one, that is not in the manifest."""
+    """A namespace of a leaf or a spec is missing."""
 
     kind = "namespace-missing"
-    remedy = "written again with the values of the leaf"
+    remedy = "written again"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         existing, uses = {row.id for row in state.namespaces()}, state.namespaces_in_use()

@@ -7,7 +7,7 @@ texts in the rows' metadata.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from phalanx.storage import names
@@ -24,12 +24,13 @@ from phalanx.storage.manifest_update import (
 from phalanx.storage.names import is_leaf_id
 from phalanx.storage.raw_manifest import RawManifest, RawRow, read_copy
 from phalanx.table.rules.draft import Draft
-from phalanx.table.rules.rule import Problem
+from phalanx.table.rules.rule import Problem, RepairOutcome
 
-#: The kinds of problems that show when rows come back.
-RECALLED = (
-    ("row-missing", "A client that rewrote the manifest has dropped a row. It is brought back."),
-    ("leaf-missing", "A client that rewrote the manifest has dropped a leaf, and its files too."),
+ROW_MISSING = RepairOutcome(
+    "row-missing", "A client that rewrote the manifest has dropped a row.", "brought back"
+)
+LEAF_MISSING = RepairOutcome(
+    "leaf-missing", "A client that rewrote the manifest has dropped a leaf, and its files are gone."
 )
 _OURS = (HEAD_TYPE, TRANSACTION, TAG, STREAM, VERSION)
 
@@ -51,24 +52,23 @@ def _bring_back_rows(draft: Draft, before: RawManifest) -> None:
     lost = {row.id for row in leaves if not draft.survey.is_whole(row, row.version)}
     for id in sorted(lost):
         what = "the leaf was dropped by another client, and its files with it"
-        draft.given_up.append(Problem("leaf-missing", what, id))
+        draft.given_up.append(Problem(LEAF_MISSING.kind, what, id))
+    not_needed = lost | _namespaces_above(lost)
+    not_needed -= _namespaces_above(
+        r.id for r in before.rows if is_leaf_id(r.id) and r.id not in lost
+    )
     for row in gone:
+        version = names.leaf_version(row.id) if row.type == VERSION else None
+        owner = row.id if version is None else version[0]
         is_ours = row.type in _OURS or names.spec_of(row.id) is not None
-        if is_ours and not _is_of_lost_leaf(row, before, lost):
+        if is_ours and owner not in not_needed:
             draft.put(row)
             what = f"a row of type {row.type} was dropped"
-            draft.mended.append(Problem("row-missing", what, row.id))
+            draft.mended.append(Problem(ROW_MISSING.kind, what, row.id))
 
 
-def _is_of_lost_leaf(row: RawRow, before: RawManifest, lost: set[str]) -> bool:
-    """Whether a row belongs to leaves that do not come back, and to no other."""
-    if row.type == VERSION:
-        version = names.leaf_version(row.id)
-        return version is not None and version[0] in lost
-    if row.type != NAMESPACE or not lost:
-        return row.id in lost
-    inside = {r.id for r in before.rows if is_leaf_id(r.id) and names.is_inside(r.id, row.id)}
-    return bool(inside) and inside <= lost
+def _namespaces_above(leaves: Iterable[str]) -> set[str]:
+    return {namespace for leaf in leaves for namespace in names.namespaces_above(leaf)}
 
 
 def _fill_cells(draft: Draft, before: Mapping[str, RawRow]) -> None:

@@ -9,8 +9,12 @@ from phalanx.storage.manifest_update import NAMESPACE, TABLE
 from phalanx.storage.names import is_leaf_id, is_spec
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.rules.draft import Draft
-from phalanx.table.rules.rule import Problem, Rule
+from phalanx.table.rules.rule import Problem, RepairOutcome, Rule
 from phalanx.table.rules.state import TableState
+
+_ROWS_LOST = RepairOutcome(
+    "rows-lost", "Of two rows of a leaf with different versions, one was removed."
+)
 
 
 class RowTwice(Rule):
@@ -18,9 +22,7 @@ class RowTwice(Rule):
 
     kind = "row-twice"
     remedy = "the row that was written last stays"
-    in_repair = (
-        ("rows-lost", "A row that was removed named another version of a leaf than the one left."),
-    )
+    outcomes = (_ROWS_LOST,)
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for id, twins in state.twins().items():
@@ -36,14 +38,14 @@ class RowTwice(Rule):
                         f"version {row.version} of the leaf in {row.location} is not part of the "
                         "table now: rows that only it has can be read there with plain Lance"
                     )
-                    draft.given_up.append(Problem("rows-lost", what, row.id))
+                    draft.given_up.append(Problem(_ROWS_LOST.kind, what, row.id))
 
 
 class MetadataUnreadable(Rule):
     """A row's metadata is not a flat map of strings, so stock clients fail on it."""
 
     kind = "metadata-unreadable"
-    remedy = "for leaves and namespaces, written again from their columns"
+    remedy = "rewritten from the columns, for leaves and namespaces"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         twins = (row for rows in state.twins().values() for row in rows)
@@ -69,7 +71,7 @@ def _is_ours(row: RawRow) -> bool:
 
 
 class CopyStale(Rule):
-    """The metadata of a leaf or namespace repeats something that the row does not have."""
+    """The metadata of a leaf or namespace has a copy of a value that the row does not have."""
 
     kind = "copy-differs"
     remedy = "removed"
@@ -82,7 +84,9 @@ class CopyStale(Rule):
         for row in (*leaves, *namespaces):
             copies = row.copies()
             if copies and not copies <= state.expected_copies(row):
-                yield self.problem("the metadata repeats what the row does not have", row.id)
+                yield self.problem(
+                    "the metadata has a copy of a value that the row does not have", row.id
+                )
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         for problem in problems:

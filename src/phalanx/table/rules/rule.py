@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from phalanx.table.format import size_text
 
@@ -38,19 +38,29 @@ class HarmlessProblem(Problem):
     harmless: ClassVar[bool] = True
 
 
+class RepairOutcome(NamedTuple):
+    """A kind of problem that shows only when another is mended."""
+
+    kind: str
+    #: What is wrong, as a sentence.
+    meaning: str
+    #: What a repair does about it; empty where it only reports it.
+    remedy: str = ""
+
+
 class Rule(ABC):
     """One kind of problem.
 
-    The first line of the docstring says what is wrong. A rule without a `remedy` cannot mend
-    what it finds, and says why in its docstring.
+    The first line of the docstring says what is wrong. A rule without a `remedy` cannot mend what
+    it finds, and says why in its docstring. `docs/upkeep.md` lists all rules.
     """
 
     kind: ClassVar[str]
     #: How a repair mends it; empty where it cannot.
     remedy: ClassVar[str] = ""
     harmless: ClassVar[bool] = False
-    #: Kinds of problems that show only in a repair, each with what it means.
-    in_repair: ClassVar[tuple[tuple[str, str], ...]] = ()
+    #: What else shows when it is mended.
+    outcomes: ClassVar[tuple[RepairOutcome, ...]] = ()
 
     @abstractmethod
     def find(self, state: TableState) -> Iterator[Problem]:

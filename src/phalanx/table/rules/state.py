@@ -54,6 +54,8 @@ class TableState:
             self._twins.setdefault(row.id, []).append(row)
         self._groups = RowGroups(self._rows, self.specs)
         self._folders: list[FolderSurvey] | None = None
+        #: Folders and versions of leaves that a repair has replaced.
+        self._needed_before: list[tuple[str | None, int | None]] = []
 
     @property
     def strong(self) -> bool:
@@ -137,9 +139,8 @@ class TableState:
         """What the snapshots before this one consist of."""
         return self.survey.history(self.manifest)
 
-    @property
-    def leaf_in_folder(self) -> dict[str, RawRow]:
-        """The leaves by folder."""
+    def leaves_by_folder(self) -> dict[str, RawRow]:
+        """The rows of leaves by the folders that they are in."""
         return {row.location: row for row in self.leaves() if row.location}
 
     def folders(self) -> list[FolderSurvey]:
@@ -151,10 +152,11 @@ class TableState:
     def _folder_needs(self) -> dict[str, FolderNeeds]:
         earlier = self.history.versions_by_folder
         versions = {name: set(numbers) for name, numbers in earlier.items()}
-        for row in self._all_leaves():
-            if row.location:
-                versions.setdefault(row.location, set()).add(row.version)
-        newest = {name: row.version for name, row in self.leaf_in_folder.items()}
+        current = [(row.location, row.version) for row in self._all_leaves()]
+        for location, version in (*current, *self._needed_before):
+            if location:
+                versions.setdefault(location, set()).add(version)
+        newest = {name: row.version for name, row in self.leaves_by_folder().items()}
         return {
             name: FolderNeeds(frozenset(numbers), name in newest, newest.get(name))
             for name, numbers in versions.items()

@@ -36,7 +36,7 @@ class FolderNeeds:
 
 
 @dataclass(frozen=True)
-class LeafSize:
+class LeafFacts:
     """What the newest snapshot's version of a leaf holds."""
 
     #: Rows, bytes and fragments, as the columns of the manifest are called.
@@ -69,7 +69,7 @@ class FolderSurvey:
     #: The files that nothing refers to.
     orphans: list[File] = field(default_factory=list)
     #: What the newest snapshot's version holds; None where it cannot be read.
-    size: LeafSize | None = None
+    newest: LeafFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Survey:
             live.add(contents)
             self._compare(survey, folder, contents)
             if needs.in_newest and version == needs.newest:
-                survey.size = self._size(contents)
+                survey.newest = self._facts(contents)
         on_main = folder.main_versions()
         survey.has_main = bool(on_main)
         try:
@@ -168,13 +168,13 @@ class Survey:
             else:
                 survey.damaged.setdefault(path, (file, size))
 
-    def _size(self, contents: VersionFiles) -> LeafSize:
+    def _facts(self, contents: VersionFiles) -> LeafFacts:
         counts = {
             "row_count": contents.rows,
             "byte_count": contents.bytes,
             "fragment_count": contents.fragments,
         }
-        return LeafSize(counts, self._fields.setdefault(contents.fields, contents.fields))
+        return LeafFacts(counts, self._fields.setdefault(contents.fields, contents.fields))
 
     def is_whole(self, leaf: RawRow, version: int | None) -> bool:
         """Whether a version of a leaf can be read, with all its files."""

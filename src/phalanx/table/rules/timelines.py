@@ -65,7 +65,7 @@ class TimelineDiffers(Rule):
 
 
 class TimelineUnknown(Rule):
-    """A timeline has a row for a leaf that is not there."""
+    """A timeline belongs to a leaf that does not exist."""
 
     kind = "timeline-unknown"
     remedy = "removed"
