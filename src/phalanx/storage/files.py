@@ -34,6 +34,7 @@ from lance.schema import LanceSchema
 from phalanx.errors import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import MANIFEST, Location
 
 #: An unreferenced file younger than this is only removed by force: a writer that is still running
@@ -373,7 +374,10 @@ class Main:
         return _by_version(self._handle, self._folder)
 
     def files(self, versions: Iterable[int]) -> set[str]:
-        """The files of some versions on main, and of all versions on any branch."""
+        """The files of some versions on main, and of all versions on any branch.
+
+        Raises CorruptTable where one of the versions cannot be read.
+        """
         paths = {path for v in versions for path in self._tracked.get(v, ())}
         for name in self._branches:
             branch = self._handle.checkout_version((name, None))
@@ -383,8 +387,12 @@ class Main:
 
 
 def _by_version(handle: Any, folder: DatasetFolder) -> dict[int, set[str]]:
-    """The files in a folder that each version of a branch refers to."""
-    table = handle.tracked_files().read_all()
+    """The files in a folder that each version of a branch refers to. Raises CorruptTable."""
+    try:
+        table = handle.tracked_files().read_all()
+    except LANCE_ERRORS as error:
+        reason = folder.location.reason(error)
+        raise CorruptTable(f"a version of {folder.uri} cannot be read: {reason}") from None
     columns = [table.column(name).to_pylist() for name in ("version", "base_uri", "path")]
     paths: dict[int, set[str]] = {}
     for version, base, path in zip(*columns, strict=True):

@@ -156,7 +156,7 @@ class RawVersion(ManifestVersion):
         return _rows_of(table)
 
     def whole_head(self) -> Head | None:
-        """The head; None where it is damaged, so that nobody can open this version."""
+        """The head; None where it is damaged, so that this version cannot be opened."""
         columns = ["metadata", "sequence", "committed_at"]
         heads = []
         for cells in self._read(columns, f"object_id = '{HEAD_ID}'").to_pylist():
@@ -205,7 +205,7 @@ class RawManifest:
     handle: RawVersion
     rows: list[RawRow]
     head: Head
-    #: The row of the head; None where there is none that a head can be made of.
+    #: The row of the head; None where no row gives a head.
     head_row: RawRow | None
 
     def __post_init__(self) -> None:

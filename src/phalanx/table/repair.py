@@ -91,7 +91,7 @@ class _Repair:
     def _prepare(self, draft: Draft) -> ManifestVersion:
         """Make the manifest one that rows can be merged into.
 
-        Returns the version to merge into. Raises SwapLost where somebody has written meanwhile.
+        Returns the version to merge into. Raises SwapLost where others have written meanwhile.
         """
         version = draft.manifest.version
         if draft.removed_twins:

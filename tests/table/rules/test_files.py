@@ -77,6 +77,17 @@ class TestMissing:
         mend_and_compare(table, rows(table))
         assert lance.dataset(leaf["uri"]).count_rows() == 2
 
+    def test_an_earlier_version_on_main_that_was_cut(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"], transactions="weak")
+        table.append([row(1)]).append([row(2)])
+        (leaf,) = table.partitions().to_pylist()
+        _, name, *_ = sorted(os.listdir(f"{leaf['uri']}/_versions"))
+        os.truncate(f"{leaf['uri']}/_versions/{name}", 10)
+        report = check(table)
+        assert [problem.kind for problem in report.problems] == ["main-missing"]
+        assert "cannot be read" in report.damage[0].what
+        assert [problem.kind for problem in repair(table).unmended] == ["main-missing"]
+
 
 class TestLeftovers:
     """They are told with their size, and do no harm."""

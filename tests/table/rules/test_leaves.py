@@ -78,7 +78,7 @@ def test_a_version_that_does_not_exist(table):
     assert [problem.kind for problem in report.unmended] == ["version-missing"]
 
 
-def test_a_version_that_nobody_remembers(table):
+def test_a_version_that_is_not_known(table):
     id = id_of(leaf_of(table))
     set_cells(table, id, read_version="NULL", metadata="'{}'")
     manifest(table).delete(f"object_id LIKE '{id}$%'")
@@ -104,3 +104,14 @@ def test_values_that_nothing_confirms(table):
 def test_what_cannot_be_mended_is_told(table):
     set_cells(table, id_of(leaf_of(table)), object_id="'v7$x$y$dataset'")
     assert "leaf-unknown" in {problem.kind for problem in repair(table).unmended}
+
+
+def test_a_leaf_row_that_is_wrong_in_several_ways(table):
+    """What is mended first does not overwrite what the rest is mended from."""
+    expected, before = rows(table), in_manifest(table)
+    id = id_of(leaf_of(table))
+    cells = {"read_version": "NULL", "spec_id": "9", "row_count": "77", "version_number": "NULL"}
+    values = {"partition_field_part": "'x'", "partition_field_day": "NULL"}
+    set_cells(table, id, **cells, **values)
+    mend_and_compare(table, expected)
+    assert in_manifest(table)[id] == before[id]

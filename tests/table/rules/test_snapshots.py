@@ -26,3 +26,13 @@ def test_a_snapshot_whose_files_are_gone(table):
     assert {f"__manifest/data/{name}" for name in gone} <= {p.where for p in report.damage}
     assert len(rows(table)) == 26
     assert not repair(table).mended
+
+
+def test_a_version_of_the_manifest_that_was_cut(table):
+    versions = f"{table.uri}/__manifest/_versions"
+    _, name, *_ = sorted(os.listdir(versions))
+    os.truncate(f"{versions}/{name}", 10)
+    (problem,) = check(table).problems
+    assert problem.kind == "snapshot-unreadable"
+    assert problem.where == f"__manifest version {manifest(table).version - 1}"
+    assert len(rows(table)) == 6

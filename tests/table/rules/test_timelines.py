@@ -46,7 +46,7 @@ def test_a_timeline_of_nobody(table):
     mend_and_compare(table, expected)
 
 
-def test_a_version_that_nobody_remembers(table):
+def test_a_version_that_is_not_known(table):
     expected = rows(table)
     id = f"{id_of(leaf_of(table))}$1"
     set_cells(table, id, read_version="NULL")

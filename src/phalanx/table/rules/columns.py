@@ -34,7 +34,7 @@ class ColumnMissing(Rule):
 class ColumnType(Rule):
     """A column of the manifest has another type than it should.
 
-    No write of ours does that, so nobody can tell what its values were.
+    No write of ours changes a type like that, so its values cannot be trusted.
     """
 
     kind = "column-type"

@@ -75,7 +75,7 @@ class Draft(TableState):
     # Rows
 
     def existing_row(self, id: str) -> RawRow:
-        """A row that a rule has found."""
+        """A row that a problem names."""
         return self._rows[id]
 
     def put(self, row: RawRow) -> None:

@@ -16,7 +16,7 @@ from phalanx.table.rules.state import TableState
 class LeafMissing(Rule):
     """The folder of a leaf is missing, or nothing in it can be read.
 
-    Rows are nowhere but in their leaf.
+    Its rows are stored nowhere else.
     """
 
     kind = "leaf-missing"
@@ -30,7 +30,7 @@ class LeafMissing(Rule):
 class VersionMissing(Rule):
     """A version of a leaf that a snapshot needs cannot be read.
 
-    Which rows it had is written in it alone.
+    Nothing else says which rows it had.
     """
 
     kind = "version-missing"
@@ -45,7 +45,7 @@ class VersionMissing(Rule):
 class FileMissing(Rule):
     """A file that a snapshot needs is missing.
 
-    Rows and deletions are written once.
+    There is no second copy of it.
     """
 
     kind = "file-missing"
@@ -60,7 +60,7 @@ class FileMissing(Rule):
 class FileDamaged(Rule):
     """A file that a snapshot needs has the wrong size.
 
-    Rows and deletions are written once.
+    There is no second copy of it.
     """
 
     kind = "file-damaged"
@@ -75,7 +75,7 @@ class FileDamaged(Rule):
 class SchemaDrift(Rule):
     """Plain Lance has changed the schema of a leaf.
 
-    Which of its columns now hold the table's is for people to decide.
+    Only a person can decide which of its columns belong to the table.
     """
 
     kind = "schema-drift"

@@ -71,7 +71,7 @@ class TransactionLost(Rule):
             return
         for row in state.of_type(TRANSACTION):
             if row.sequence is None or row.committed_at is None:
-                yield self.problem("nobody remembers the version of a transaction", row.id)
+                yield self.problem("the version of a transaction is not known", row.id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         for problem in problems:

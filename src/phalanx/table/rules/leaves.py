@@ -1,4 +1,4 @@
-"""Rows of leaves: what their ids, columns and metadata say against each other."""
+"""Rows of leaves: whether their ids, columns and metadata agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VALUE_LOST = RepairOutcome(
 class LeafUnknown(Rule):
     """The id of a leaf fits no partition spec of the table.
 
-    Its partition values cannot be told, so neither can its place.
+    Without a spec its partition values are unknown.
     """
 
     kind = "leaf-unknown"
@@ -39,7 +39,7 @@ class LeafUnknown(Rule):
 class LeafOutside(Rule):
     """The location of a leaf is not in the table's root.
 
-    Where its folder is, or was, nobody can tell.
+    Nothing else says where its folder is.
     """
 
     kind = "leaf-outside"
@@ -56,7 +56,7 @@ class LeafOutside(Rule):
 class LeafTwice(Rule):
     """Two leaves have the same folder, or the same partition values.
 
-    To which of them the rows belong is for people to decide.
+    Only a person can decide which of them the rows belong to.
     """
 
     kind = "leaf-twice"
@@ -117,22 +117,24 @@ class VersionDiffers(Rule):
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         for problem in problems:
             row = draft.existing_row(problem.where)
-            self._vote(draft, row)
-            draft.write_copies(row)
+            version = self._vote(draft, row)
+            row.columns[READ_VERSION] = version
+            # The copies of values are left alone: they are needed to decide which values are right.
+            row.metadata = {**(row.metadata or {}), READ_VERSION: str(version)}
+            draft.put(row)
 
-    def _vote(self, draft: Draft, row: RawRow) -> None:
+    def _vote(self, draft: Draft, row: RawRow) -> int:
         column, votes = row.columns.get(READ_VERSION), _said_versions(draft, row)
-        if set(votes) == {column}:
-            return
+        if len(set(votes)) == 1:
+            return votes[0]
         is_whole = {version: draft.survey.is_whole(row, version) for version in set(votes)}
-        best = max(votes, key=lambda v: (votes.count(v), is_whole[v], v == column))
-        draft.set_column(row, READ_VERSION, best)
+        return max(votes, key=lambda v: (votes.count(v), is_whole[v], v == column))
 
 
 class VersionLost(Rule):
     """Neither column nor copy nor timeline says which version a leaf is at.
 
-    Any version in its folder may have been the table's.
+    Any version in its folder may be the right one.
     """
 
     kind = "version-lost"
@@ -140,7 +142,7 @@ class VersionLost(Rule):
     def find(self, state: TableState) -> Iterator[Problem]:
         for row in _versioned(state):
             if not _said_versions(state, row):
-                what = "which version of the leaf is the table's nobody remembers"
+                what = "nothing says which version of the leaf is the table's"
                 yield self.problem(what, row.id)
 
 

@@ -1,4 +1,4 @@
-"""Namespaces: there is one for every spec and every level above a leaf, with the leaf's values."""
+"""Namespaces: one for every spec and every level above a leaf, with the values of the leaf."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from phalanx.table.rules.state import TableState
 class SnapshotUnreadable(Rule):
     """An earlier snapshot cannot be read, or a file of the manifest is missing.
 
-    The manifest is the only place that says what a snapshot consisted of.
+    Nothing else says what a snapshot consisted of.
     """
 
     kind = "snapshot-unreadable"
@@ -27,7 +27,7 @@ class SnapshotUnreadable(Rule):
 class TagBroken(Rule):
     """A tag names a snapshot that is gone.
 
-    The tag can be dropped, or given to another version.
+    Only a person can decide whether to drop the tag or to set it again.
     """
 
     kind = "tag-broken"

@@ -1,7 +1,7 @@
-"""What lies in a table's folders, and what its earlier snapshots need of it.
+"""What is in a table's folders, and which of it the earlier snapshots need.
 
-Files are looked at once, by several threads; what they showed is kept for the rules. A repair
-that has to start again looks only at folders that somebody has changed.
+Folders are read once, by several threads, and rules ask what was in them. A repair that has to
+start again reads only the folders that have changed.
 """
 
 from __future__ import annotations
@@ -47,12 +47,10 @@ class LeafFacts:
 
 @dataclass
 class FolderSurvey:
-    """A leaf's folder, as it was found."""
+    """What is in the folder of a leaf, compared with what snapshots need."""
 
     name: str
     needs: FolderNeeds
-    #: Whether the folder is outside of the table's root: nothing is looked at there.
-    outside: bool = False
     #: Why nothing in it can be read.
     error: str | None = None
     #: Why plain Lance cannot open it.
@@ -128,8 +126,7 @@ class Survey:
             folder = DatasetFolder(self._location, name)
             survey.files = len(folder.files)
         except InvalidInput:
-            survey.outside = True
-            return survey
+            return survey  # a location outside of the table's root has a rule of its own
         except CorruptTable as error:
             survey.error = str(error)
             return survey
@@ -142,9 +139,7 @@ class Survey:
                 contents = folder.contents(version)
             except CorruptTable:
                 survey.unreadable.append(version)
-                # No file is an orphan while it is not known what this version needs.
-                live.all_transactions, live.indexes = True, None
-                live.add_paths(file.path for file in folder.files)
+                _keep_all(live, folder)
                 continue
             live.add(contents)
             self._compare(survey, folder, contents)
@@ -156,6 +151,8 @@ class Survey:
             live.add_paths(folder.main().files(on_main))
         except CorruptTable as error:
             survey.main_error = str(error)
+            if on_main:
+                _keep_all(live, folder)
         survey.orphans = [file for file in folder.files if not live.holds(file.path)]
         return survey
 
@@ -199,7 +196,10 @@ class Survey:
     def manifest(self) -> ManifestSurvey:
         folder = DatasetFolder(self._location, MANIFEST)
         live = Live()
-        live.add_paths(folder.main().files(folder.main_versions()))
+        try:
+            live.add_paths(folder.main().files(folder.main_versions()))
+        except CorruptTable:
+            _keep_all(live, folder)  # the history says which version cannot be read
         missing = sorted(live.paths - set(folder.by_path))
         return ManifestSurvey(
             files=len(folder.files),
@@ -224,7 +224,7 @@ class Survey:
                 earlier = RawVersion(self._location, version)
                 head = earlier.whole_head()
                 if head is None:
-                    continue  # damaged, and mended since: nobody can open it
+                    continue  # damaged, and mended since: it cannot be opened
                 history.leaf_versions.add(earlier)
             except (PhalanxError, OSError, ValueError) as error:
                 history.unreadable[version] = str(error).split("\n")[0]
@@ -236,3 +236,9 @@ class Survey:
             if tag.manifest_version not in existing:
                 history.broken_tags[name] = tag.version
         return history
+
+
+def _keep_all(live: Live, folder: DatasetFolder) -> None:
+    """Take no file for an orphan: it is not known what some version needs."""
+    live.all_transactions, live.indexes = True, None
+    live.add_paths(file.path for file in folder.files)

@@ -95,7 +95,7 @@ class TimelineLost(Rule):
             newest = leaf.columns.get("version_number")
             for number, row in timelines.get(leaf.id, {}).items():
                 if _version(row) is None and number != newest:
-                    yield self.problem("which version it was nobody remembers", row.id)
+                    yield self.problem("which version it was is not known", row.id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         _remove(draft, problems)
