@@ -56,11 +56,11 @@ def _operation(name: str) -> Operation:
     for module in (
         "catalog",
         "planner",
-        "answers",
+        "aggregates",
         "writer",
-        "changes",
-        "streams",
-        "upkeep",
+        "row_level",
+        "streaming.source",
+        "procedures.layout",
         "alter",
     ):
         if name in _operations:

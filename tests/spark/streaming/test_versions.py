@@ -8,7 +8,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.table.test_added import Compact
+from tests.table.test_incremental import Compact
 
 import phalanx
 from phalanx import PhalanxError
