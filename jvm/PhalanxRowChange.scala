@@ -59,7 +59,8 @@ class PhalanxDelta(table: PhalanxTable, command: String, info: LogicalWriteInfo,
   private lazy val plan = Bridge.call("start_changes",
     "table" -> table.handle, "command" -> command,
     "filters" -> read().map(Json.expression),
-    "options" -> info.options().asCaseSensitiveMap())
+    "options" -> info.options().asCaseSensitiveMap(),
+    Confs.now)
 
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DeltaWriterFactory =
     new PhalanxDeltaFactory(Json.bytes(plan.get("command")), struct)

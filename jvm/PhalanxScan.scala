@@ -114,8 +114,14 @@ private object Sizes {
     Seq(
       "task_bytes" -> conf.filesMaxPartitionBytes,
       "cores" -> SparkSession.active.sparkContext.defaultParallelism,
-      "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
+      Confs.now)
   }
+}
+
+/** What the session says about Phalanx. */
+private object Confs {
+  def now: (String, Any) =
+    "conf" -> SQLConf.get.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx."))
 }
 
 /** A task: a pickled Python callable that reads some leaves, or parts of one. */

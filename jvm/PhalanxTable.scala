@@ -69,7 +69,8 @@ class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
 
   override def deleteWhere(predicates: Array[Predicate]): Unit =
-    Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression))
+    Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression),
+      Confs.now)
 }
 
 /** A table that is about to be created or replaced; nobody sees it before the commit. */

@@ -56,7 +56,8 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
     "mode" -> mode,
     "filters" -> replaced.map(Json.expression),
     "schema" -> info.schema().json,
-    "options" -> info.options().asCaseSensitiveMap())
+    "options" -> info.options().asCaseSensitiveMap(),
+    Confs.now)
 
   private var rows, leaves = 0L
 

@@ -42,6 +42,7 @@ class Job:
 
     def __init__(self, target, command="append"):
         common = {"table": target.to_json(), "options": {}, "filters": [], "zone": "UTC"}
+        common["conf"] = {}
         batch = pa.record_batch(ROWS)
         if command == "merge":
             found = row_level.start_changes({**common, "command": "merge"})
@@ -162,7 +163,7 @@ class TestDelete:
         return phalanx.create(root, self.SCHEMA).append([{"id": 1, "a": 5}, {"id": 2}])
 
     def delete(self, table, *filters):
-        writer.delete({"table": table.to_json(), "filters": filters, "zone": "UTC"})
+        writer.delete({"table": table.to_json(), "filters": filters, "zone": "UTC", "conf": {}})
 
     IS_NULL = {"call": "IS_NULL", "args": [{"column": ["a"]}]}  # noqa: RUF012
     IS_5 = {"call": "=", "args": [{"column": ["a"]}, {"value": 5, "type": '"integer"'}]}  # noqa: RUF012

@@ -18,7 +18,7 @@ from typing import Any
 
 import phalanx
 from phalanx.errors import PhalanxError
-from phalanx.table.properties import span_of
+from phalanx.model.properties import span_of
 
 Arguments = argparse.Namespace
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
-from phalanx.spark.catalog import DERIVED
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import COMMENT, arrow_field, constant
@@ -45,7 +45,7 @@ def alter_table(request: Request) -> Reply:
 
 
 def _changeable(key: str) -> str:
-    if key in DERIVED or key == "transactions":
+    if key in DERIVED:
         raise InvalidInput(f"the property {key!r} cannot be changed with ALTER TABLE")
     return key
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import metadata_tables
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.handles import Handle, open_snapshot
@@ -18,8 +19,6 @@ from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
 
-#: Properties that Spark sets or we report, and that are not the user's.
-DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
 _METADATA_COLUMNS = (
     ("_partition", "STRING", "the partition that the row is in"),
     ("_leaf", "STRING", "the id of the leaf that the row is in"),
@@ -107,7 +106,7 @@ def properties_of(snapshot: Snapshot) -> dict[str, str]:
         **head.properties,
         "provider": "phalanx",
         "location": snapshot.location.uri,
-        "transactions": head.transactions,
+        TRANSACTIONS.name: head.transactions,
         "version": str(head.sequence),
     }
 
@@ -142,7 +141,7 @@ def stage_table(request: Request) -> Reply:
     # What only makes and changes tables is loaded where it is needed.
     from phalanx.spark.staging import Stage
 
-    transactions = properties.pop("transactions", None)
+    transactions = properties.pop(TRANSACTIONS.name, None)
     stage = Stage.make(
         named,
         exists,

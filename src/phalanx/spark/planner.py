@@ -17,6 +17,7 @@ import numpy as np
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
+from phalanx.spark.conf import KEYED_LEAVES, resolve
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
@@ -29,9 +30,6 @@ from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot
 
-#: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
-KEYED_LEAVES = "spark.sql.phalanx.keyedLeaves"
-_KEYED_LEAVES = 256
 #: Up to how many leaves the tasks come with the plan, which saves a call.
 _FEW_LEAVES = 16
 _KEPT = 8
@@ -245,13 +243,11 @@ class Planner:
             return [], "the scan has a limit"
         if not len(self._planned):
             return [], "no partition is left"
-        bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
+        bound = resolve(KEYED_LEAVES, confs=self._request["conf"])
         small = leaves.byte_counts[self._planned] < self._request["task_bytes"] // 4
         if int(small.sum()) > bound:
-            return (
-                [],
-                f"{int(small.sum()):,} small partitions are more than {KEYED_LEAVES} = {bound}",
-            )
+            count, name = int(small.sum()), KEYED_LEAVES.name
+            return [], f"{count:,} small partitions are more than {name} = {bound}"
         ids = set(np.unique(leaves.spec_ids[self._planned]).tolist())
         specs = [spec for spec in head.specs if spec.id in ids]
         fields = reported(_shared(specs), head.schema)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, conjoin
+from phalanx.spark.conf import ISOLATION, TRANSACTION_ID, resolve
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, predicate_of
 from phalanx.spark.handles import Handle
@@ -64,14 +65,14 @@ def start_changes(request: Request) -> Reply:
     head = handle.snapshot().head
     head.check_writable()
     handle.snapshot().refuse_weak("changed row by row in Spark")
-    properties = {**head.properties, **{k.lower(): v for k, v in request["options"].items()}}
+    options = request["options"]
     job = ChangeJob(
         request["table"],
         request["command"],
         request["filters"],
         request["zone"],
-        properties.get("transaction_id") or uuid.uuid4().hex,
-        properties.get("isolation", "serializable"),
+        resolve(TRANSACTION_ID, options) or uuid.uuid4().hex,
+        resolve(ISOLATION, options, request["conf"], head.properties),
         time.time(),
     )
     message = json.dumps({"type": "struct", "fields": [MESSAGE]})

@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.spark.conf import (
+    CATALOG_PREFIX,
+    PATH_CATALOG,
+    PYTHON,
+    PYTHON_PATH,
+    STORAGE_PREFIX,
+    WAREHOUSE,
+)
 from phalanx.spark.jar import SPARK, check_spark, jar, java
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
 #: The catalog of tables that are named by their paths.
-_PATHS = "phalanx"
+_PATHS = PATH_CATALOG.default
 _EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
-#: The interpreter of the planner, and where it finds this package if it is not installed.
-_PYTHON, _PYTHON_PATH = "spark.sql.phalanx.python", "spark.sql.phalanx.pythonPath"
 
 #: What Spark needs to be told so that joins use partitions, and filters reach them.
 _OPTIMIZATIONS = {
@@ -53,20 +59,19 @@ def conf(
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
-    found = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
+    confs = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
     if storage_options:
-        found["spark.redaction.regex"] = _REDACTED
+        confs["spark.redaction.regex"] = _REDACTED
     for name in {catalog, _PATHS}:
-        named = f"spark.sql.catalog.{name}"
-        found[named] = _CATALOG
+        confs[CATALOG_PREFIX + name] = _CATALOG
         for key, value in (storage_options or {}).items():
-            found[f"{named}.storage.{key}"] = value
+            confs[f"{CATALOG_PREFIX}{name}.{STORAGE_PREFIX}{key}"] = value
     if warehouse is not None:
-        found[f"spark.sql.catalog.{catalog}.warehouse"] = Location(warehouse).uri
+        confs[f"{CATALOG_PREFIX}{catalog}.{WAREHOUSE.name}"] = Location(warehouse).uri
     root = os.fspath(Path(__file__).parents[2])
     if root not in map(os.path.abspath, site.getsitepackages()):
-        found[_PYTHON_PATH] = root
-    return found
+        confs[PYTHON_PATH.name] = root
+    return confs
 
 
 _conf = conf
@@ -98,7 +103,7 @@ def session(
         # Tasks run in this Python, unless something else was asked for.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     confs = _conf(warehouse, catalog, storage_options)
-    confs[_PYTHON] = sys.executable
+    confs[PYTHON.name] = sys.executable
     if running is None:
         builder = SparkSession.builder
         if master is not None:
@@ -117,16 +122,16 @@ def session(
 
 def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
     """Our confs and the user's; of those that are lists, both."""
-    found: dict[str, Any] = {**confs, **more}
+    merged: dict[str, Any] = {**confs, **more}
     for key in ("spark.jars", "spark.sql.extensions"):
         if more.get(key):
-            found[key] = f"{confs[key]},{more[key]}"
-    return found
+            merged[key] = f"{confs[key]},{more[key]}"
+    return merged
 
 
 def _added(running: Any, catalog: str, confs: Mapping[str, str], more: Mapping[str, str]) -> Any:
     """A session that runs, with one more catalog. Spark cannot change one that is in use."""
-    own, paths = f"spark.sql.catalog.{catalog}", f"spark.sql.catalog.{_PATHS}"
+    own, paths = CATALOG_PREFIX + catalog, CATALOG_PREFIX + _PATHS
     here, wanted = _below(own, running.conf.getAll), _below(own, confs)
     spark = running if here in ({}, wanted) else running.newSession()
     for key in here.keys() - wanted.keys():

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.properties import VECTOR_DIMENSION
 from phalanx.model.schema import default_of, with_default
 
 #: A type or schema as Spark writes it in JSON.
@@ -130,26 +131,23 @@ def arrow_schema(
     """The schema of a new table. `vector.<column>.dimension` makes an array a vector."""
     fields = [arrow_field(field) for field in found["fields"]]
     names = [field.name for field in fields]
-    for key, value in (properties or {}).items():
-        name = key.removeprefix("vector.").removesuffix(".dimension")
-        if key != f"vector.{name}.dimension":
-            continue
+    for name, dimension in VECTOR_DIMENSION.by_column(properties or {}).items():
         if name not in names:
-            raise InvalidInput(f"the property {key} names no column: there is {', '.join(names)}")
+            raise InvalidInput(
+                f"the property vector.{name}.dimension names no column: there is {', '.join(names)}"
+            )
         at = names.index(name)
-        fields[at] = fields[at].with_type(_vector(fields[at].type, name, key, value))
+        fields[at] = fields[at].with_type(_vector(fields[at].type, name, dimension))
     for name, default in (defaults or {}).items():
         at = names.index(name)
         fields[at] = with_default(fields[at], constant(default, fields[at].type))
     return pa.schema(fields)
 
 
-def _vector(type: pa.DataType, column: str, key: str, value: str) -> pa.DataType:
+def _vector(type: pa.DataType, column: str, dimension: int | None) -> pa.DataType:
     if not pa.types.is_list(type) or not pa.types.is_floating(type.value_type):
         raise InvalidInput(f"column {column!r} is no vector: one is ARRAY<FLOAT> or ARRAY<DOUBLE>")
-    if not value.isdigit() or int(value) < 1:
-        raise InvalidInput(f"the property {key} is a whole number from 1, not {value!r}")
-    return pa.list_(pa.field("item", type.value_type), int(value))
+    return pa.list_(pa.field("item", type.value_type), dimension)
 
 
 # To Spark

@@ -10,11 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 
 from phalanx.errors import InvalidInput
+from phalanx.spark.conf import STORAGE_PREFIX, WAREHOUSE
 from phalanx.storage import object_store
 from phalanx.storage.location import MANIFEST, Location
 
 _NAMESPACE = "_namespace.json"
-_STORAGE = "storage."
 DEFAULT = "default"
 
 
@@ -23,11 +23,11 @@ class Warehouse:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         """`settings` are the options of the catalog: `warehouse` and `storage.<option>`."""
-        self._root = settings.get("warehouse")
+        self._root = settings.get(WAREHOUSE.name)
         self.options = {
-            key.removeprefix(_STORAGE): value
+            key.removeprefix(STORAGE_PREFIX): value
             for key, value in settings.items()
-            if key.startswith(_STORAGE)
+            if key.startswith(STORAGE_PREFIX)
         } or None
 
     def location(self, ident: Sequence[str]) -> Location:

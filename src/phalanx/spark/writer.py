@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import absent
+from phalanx.spark.conf import DISTRIBUTION, FILE_BYTES, ISOLATION, TRANSACTION_ID, resolve
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
@@ -27,7 +27,7 @@ from phalanx.spark.tasks import command_of
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import ingest
-from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction, all_match
 from phalanx.transaction.epochs import Epoch
@@ -35,7 +35,6 @@ from phalanx.transaction.snapshot import Snapshot
 
 #: How many bytes of shuffled rows Spark gives to one writing task, about.
 _TASK_BYTES = 128 * 1024 * 1024
-_DISTRIBUTIONS = ("hash", "none")
 
 
 def target_of(value: Mapping[str, Any]) -> Handle | Stage:
@@ -77,11 +76,9 @@ def start_write(request: Request) -> Reply:
     head.check_writable()
     if query is not None:
         schema = sink.fitted(schema, head.schema.arrow)
-    properties = {**head.properties, **{k.lower(): v for k, v in options.items()}}
-    distribution = properties.get("write.distribution", "hash")
-    if distribution not in _DISTRIBUTIONS:
-        raise InvalidInput(f"write.distribution is 'hash' or 'none', not {distribution!r}")
-    fields = reported(head.spec, head.schema) if distribution == "hash" else []
+    places = options, request["conf"], head.properties
+    clusters = resolve(DISTRIBUTION, *places) == "hash"
+    fields = reported(head.spec, head.schema) if clusters else []
     if not request["functions"]:
         fields = [field for field in fields if field.name == "identity"]
     job = Job(
@@ -89,9 +86,9 @@ def start_write(request: Request) -> Reply:
         request["mode"],
         request["filters"],
         request["zone"],
-        properties.get("transaction_id") or uuid.uuid4().hex,
-        properties.get("isolation", "serializable"),
-        _file_bytes(properties),
+        resolve(TRANSACTION_ID, options) or uuid.uuid4().hex,
+        resolve(ISOLATION, *places),
+        resolve(FILE_BYTES, *places),
         time.time(),
         query,
     )
@@ -104,15 +101,6 @@ def start_write(request: Request) -> Reply:
         "task_bytes": _TASK_BYTES,
         "schema": schema,
     }
-
-
-def _file_bytes(properties: Mapping[str, str]) -> int:
-    text = properties.get("write.target_file_bytes")
-    if text is None:
-        return FILE_BYTES
-    if not text.isdigit() or int(text) < 1:
-        raise InvalidInput(f"write.target_file_bytes is a whole number from 1, not {text!r}")
-    return int(text)
 
 
 MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
@@ -221,7 +209,7 @@ def delete(request: Request) -> Reply:
     """Delete the rows that match filters."""
     snapshot = Handle.from_json(request["table"]).snapshot()
     where = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
-    isolation = snapshot.head.properties.get("isolation", "serializable")
+    isolation = resolve(ISOLATION, None, request["conf"], snapshot.head.properties)
     # From the snapshot that the filters are of: the transaction sees what has changed since.
     with Table(snapshot).transaction(isolation=isolation) as tx:
         tx.delete_where(where)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from phalanx.model.properties import ANCHOR
 from phalanx.storage.leaf import Leaf
 from phalanx.transaction.snapshot import Snapshot
 
@@ -17,7 +18,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
     With `chosen` only those of some leaves, by their places in the snapshot.
     """
     head = snapshot.head
-    if head.transactions == "weak" or head.properties.get("anchor", "maintenance") == "never":
+    if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
         return
     leaves = snapshot.leaves
     places = leaves.versions(np.arange(len(leaves)) if chosen is None else chosen)

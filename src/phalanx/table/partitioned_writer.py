@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import statistics
+from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
@@ -31,7 +31,7 @@ from phalanx.transaction.snapshot import Snapshot
 #: chunks being worked on.
 BUFFER_BYTES = 256 * 1024 * 1024
 #: A leaf that has so many bytes waiting is written: files are about this large, or smaller.
-FILE_BYTES = 128 * 1024 * 1024
+FILE_BYTES = properties.FILE_BYTES.default
 #: Leaves written at a time. A thread waits for Lance half of the time, so a few for each core:
 #: with two on two cores, 500 leaves take 1.4 times as long.
 WRITERS = min(16, 4 * (os.cpu_count() or 2))

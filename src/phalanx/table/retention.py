@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, TableNotFound
+from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS
 from phalanx.storage.files import (
     DatasetFolder,
     is_leaf_id,
@@ -32,7 +33,6 @@ from phalanx.storage.manifest import (
     transaction_row,
 )
 from phalanx.table.format import count_text
-from phalanx.table.properties import snapshot_age, snapshots_at_least
 from phalanx.transaction import lock
 from phalanx.transaction.snapshot import Snapshot, sequence_of
 
@@ -91,7 +91,7 @@ class RetentionPolicy:
 
     def cutoff(self, head: Head) -> dt.datetime:
         """What was the newest only before this time goes."""
-        age = snapshot_age(head.properties) if self.older_than is None else self.older_than
+        age = KEEP_SNAPSHOTS.of(head.properties) if self.older_than is None else self.older_than
         try:
             return self.now - age
         except OverflowError:
@@ -189,7 +189,7 @@ class Retention:
                 oldest, first_open = sequence, version
                 break
         oldest = min(oldest, head.sequence)
-        least = head.sequence - snapshots_at_least(head.properties) + 1
+        least = head.sequence - KEEP_AT_LEAST.of(head.properties) + 1
         for wanted in range(max(head.oldest, least), oldest) if cutoff is not None else ():
             with contextlib.suppress(TableNotFound):
                 oldest, first_open = wanted, newest.go_to(wanted).manifest.version

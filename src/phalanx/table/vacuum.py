@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from phalanx.errors import CorruptTable, InvalidInput
+from phalanx.model.properties import DEFAULT_AGE
 from phalanx.model.spelling import quote
 from phalanx.storage.files import (
     DETACHED,
@@ -32,7 +33,6 @@ from phalanx.storage.manifest import (
 )
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
-from phalanx.table.properties import DEFAULT_AGE
 from phalanx.table.retention import Expired, RetentionPolicy, announce, expire, is_after
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach

@@ -20,6 +20,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.model.properties import ANCHOR
 from phalanx.model.spelling import quote
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
@@ -334,7 +335,7 @@ class Transaction:
         if self.durable:
             fsync.sync([self.location.manifest], self._started)
             reach("commit.manifest-synced")
-        if head.properties.get("anchor") == "commit":
+        if ANCHOR.of(head.properties) == "commit":
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")

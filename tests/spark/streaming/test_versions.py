@@ -8,13 +8,13 @@ import random
 
 import pyarrow as pa
 import pytest
-from tests.table.test_incremental import Compact
 
 import phalanx
 from phalanx import PhalanxError
 from phalanx.spark.handles import Handle
 from phalanx.spark.streaming import source
 from phalanx.spark.types import spark_schema
+from tests.table.test_incremental import Compact
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 

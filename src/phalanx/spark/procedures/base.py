@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.properties import span_of
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage.location import Location
 from phalanx.table.check import check_table
-from phalanx.table.properties import span_of
 from phalanx.table.repair import repair_table
 from phalanx.table.table import Table
 from phalanx.transaction.snapshot import Snapshot

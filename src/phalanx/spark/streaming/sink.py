@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
+from phalanx.spark.conf import TRANSACTION_ID, resolve
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import exchange_type, spark_schema
@@ -24,7 +25,7 @@ def target(given: Handle | Stage, options: Mapping[str, str]) -> Handle:
     Raises ConflictError where that is another table by now, InvalidInput for a weak table.
     """
     assert isinstance(given, Handle)
-    if any(name.lower() == "transaction_id" for name in options):
+    if resolve(TRANSACTION_ID, options) is not None:
         raise InvalidInput(
             "a stream names its transactions itself: leave the option transaction_id out"
         )

@@ -20,6 +20,15 @@ from phalanx.errors import (
 )
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
+from phalanx.spark.conf import (
+    LIMITS,
+    SKIP_CHANGE_COMMITS,
+    STARTING_TIMESTAMP,
+    STARTING_VERSION,
+    TIME_TRAVEL,
+    is_given,
+    resolve,
+)
 from phalanx.spark.dispatch import Reply, Request, operation
 from phalanx.spark.handles import Handle
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
@@ -55,7 +64,7 @@ class Stream:
     #: The schema that the table had when the stream was started, as JSON.
     schema: dict[str, Any]
     #: What its options say.
-    version: str | None
+    version: str
     timestamp: str | None
     skips: bool
     limits: Mapping[str, int]
@@ -116,59 +125,32 @@ class Stream:
 def start_stream(request: Request) -> Reply:
     """What is to be remembered of a stream. Raises InvalidInput for impossible options."""
     handle = Handle.from_json(request["table"])
-    options = {name.lower(): value for name, value in request["options"].items()}
+    options = request["options"]
     snapshot = handle.snapshot()
     head = snapshot.head
     if not head.ours:
         raise UnsupportedTable(f"the table {handle.uri} was made by another client: no stream")
     snapshot.refuse_weak("read by a stream")
-    for name in ("versionasof", "timestampasof"):
-        if name in options:
-            raise InvalidInput("a stream reads one version after the other: say startingVersion")
-    version, timestamp = options.get("startingversion"), options.get("startingtimestamp")
-    if version is not None and timestamp is not None:
-        raise InvalidInput("a stream starts at a version or at a time: say only one of them")
-    if version not in (None, "earliest", "latest") and not _is_number(version):
-        raise InvalidInput(f"startingVersion is a version, 'earliest' or 'latest', not {version!r}")
-    limits = {}
-    for what in ("files", "bytes", "rows", "versions"):
-        name = f"max{what.title()}PerTrigger"
-        text = options.get(name.lower())
-        if text is not None:
-            if not _is_number(text):
-                raise InvalidInput(f"{name} is a whole number from 1, not {text!r}")
-            limits[what] = int(text)
-    skips = options.get("skipchangecommits", "false").lower()
-    if skips not in ("true", "false"):
-        raise InvalidInput(f"skipChangeCommits is true or false, not {skips!r}")
+    if any(is_given(setting, options) for setting in TIME_TRAVEL):
+        raise InvalidInput("a stream reads one version after the other: say startingVersion")
+    timestamp = resolve(STARTING_TIMESTAMP, options)
     if timestamp is not None:
-        timestamp = _moment(timestamp, request["zone"]).isoformat()
+        if is_given(STARTING_VERSION, options):
+            raise InvalidInput("a stream starts at a version or at a time: say only one of them")
+        if timestamp.tzinfo is None:
+            timestamp = timestamp.replace(tzinfo=zoneinfo.ZoneInfo(request["zone"]))
+    limits = {what: resolve(setting, options) for what, setting in LIMITS.items()}
     stream = Stream(
         handle.uri,
         handle.options,
         head.table_id,
         head.schema.to_json(),
-        version,
-        timestamp,
-        skips == "true",
-        limits,
+        resolve(STARTING_VERSION, options),
+        None if timestamp is None else timestamp.isoformat(),
+        resolve(SKIP_CHANGE_COMMITS, options),
+        {what: limit for what, limit in limits.items() if limit is not None},
     )
     return {"stream": asdict(stream), "initial": INITIAL}
-
-
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.isdigit() and text.isascii() and int(text) > 0
-
-
-def _moment(text: str, zone: str) -> dt.datetime:
-    """A time as a user writes it; without a zone it is one of the session's."""
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"startingTimestamp is a time such as '2026-11-15 12:00:00', not {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=zoneinfo.ZoneInfo(zone))
 
 
 @operation
@@ -209,7 +191,7 @@ def _first(stream: Stream, newest: Snapshot) -> Offset:
         return Offset(table, version, False, version)
     if stream.version == "latest":
         return Offset(table, newest.sequence + 1, False, newest.sequence + 1)
-    if stream.version in (None, "earliest"):
+    if stream.version == "earliest":
         return Offset(table, newest.sequence, True, newest.sequence)
     version = int(stream.version)
     if version > newest.sequence + 1:
