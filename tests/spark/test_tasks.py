@@ -31,7 +31,7 @@ def tasks(*columns, cores=2, task_bytes=128 * MB):
 def leaves(made, count, size):
     for number in range(count):
         row = LeafRow(number, f"v1${number}", f"{number}", 1, 1, (), 1, 1000, size, 1)
-        yield Chosen(row, made.piece(row, ""), size, bundled=False)
+        yield Chosen(row, made.piece(row, ""), size, small=False)
 
 
 @pytest.mark.parametrize(

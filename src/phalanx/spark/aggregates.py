@@ -383,11 +383,11 @@ class AggregateTask:
         """The aggregates of one piece; None for a group that no row is in."""
         columns = list(dict.fromkeys(f.path[0] for f in self.functions if f.path is not None))
         if not columns:
-            count = piece.count(location, self.table)
+            count = piece.unit.count(location, self.table)
             return [pa.array([count], type) for type in types] if count or not piece.group else None
         found = [
             [f.of(batch, type) for f, type in zip(self.functions, types, strict=True)]
-            for batch in piece.scan(location, self.table, columns)
+            for batch in piece.unit.scan(location, self.table, columns, in_order=False)
             if batch.num_rows
         ]
         if not found and piece.group:

@@ -26,8 +26,8 @@ from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import is_finer
 from phalanx.storage.leaf_index import LeafRow
+from phalanx.storage.read_units import are_small
 from phalanx.table.plan import Plan, values_of
-from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot
 
 #: Up to how many leaves the tasks come with the plan, which saves a call.
@@ -194,10 +194,11 @@ class Planner:
         return self._tasks.seen_through(pieces)
 
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
-        small = are_small(self._snapshot.leaves, indices).tolist()
+        leaves = self._snapshot.leaves
+        small = are_small(leaves.row_counts[indices], leaves.byte_counts[indices]).tolist()
         return [
             self._leaf(row, is_small, None if groups is None else groups[row.index])
-            for row, is_small in zip(self._snapshot.leaves.rows(indices), small, strict=True)
+            for row, is_small in zip(leaves.rows(indices), small, strict=True)
         ]
 
     def plan(self) -> Reply:

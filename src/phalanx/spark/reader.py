@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.spark.types import cast, exchange_type
-from phalanx.storage import small_leaves
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.small_leaves import Member
+from phalanx.storage.read_units import ReadUnit
 
 if TYPE_CHECKING:
     # What reads rows is loaded in every worker, and most workers read nothing else.
@@ -28,51 +25,14 @@ _COUNTED = 1 << 20
 
 @dataclass(frozen=True)
 class Piece:
-    """A leaf, some fragments of one, or small leaves that have the same filter left."""
+    """What a task reads in one go, and what its rows have in common."""
 
-    members: tuple[Member, ...]
-    where: Predicate | None = None
-    fragments: tuple[int, ...] | None = None
+    unit: ReadUnit
+    #: The values of the hidden columns, where they are read.
     partition: str = ""
     leaf: str = ""
-    #: What the rows are grouped under, where an aggregate is read; None elsewhere.
+    #: The values that the rows are grouped by, where an aggregate is read; None elsewhere.
     group: tuple[Any, ...] | None = None
-
-    def goes_with(self, other: Piece) -> bool:
-        """Whether the two can be read as one."""
-        return self.where == other.where and self.group == other.group
-
-    def scan(
-        self,
-        location: Location,
-        table: TableSchema,
-        columns: Sequence[str],
-        limit: int | None = None,
-        row_ids: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows that match, in any order. `table` has what is read and filtered by."""
-        if len(self.members) > 1:
-            return small_leaves.scan(
-                location, table, self.members, columns, self.where, limit, in_order=False
-            )
-        (member,) = self.members
-        return Leaf(location, member.folder, table).scan(
-            member.version,
-            columns,
-            self.where,
-            limit,
-            in_order=False,
-            fragments=self.fragments,
-            row_ids=row_ids,
-        )
-
-    def count(self, location: Location, table: TableSchema) -> int:
-        """How many rows match."""
-        if self.fragments is None:
-            return small_leaves.count(location, table, self.members, self.where)
-        (member,) = self.members
-        leaf = Leaf(location, member.folder, table)
-        return leaf.count(member.version, self.where, self.fragments)
 
 
 @dataclass(frozen=True)
@@ -128,11 +88,13 @@ class ReadTask:
     def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         columns = [name for name in self._wanted.names if name not in self.hidden]
         row_ids = ROW_ID in self.hidden or not columns
-        return piece.scan(self._location, self.table, columns, self.limit, row_ids)
+        return piece.unit.scan(
+            self._location, self.table, columns, self.limit, in_order=False, row_ids=row_ids
+        )
 
     def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """As many rows of nothing as there are."""
-        left = piece.count(self._location, self.table)
+        left = piece.unit.count(self._location, self.table)
         while left:
             rows = min(left, _COUNTED)
             yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self._wanted)

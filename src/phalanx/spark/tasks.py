@@ -8,19 +8,20 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.predicates import columns_of
+from phalanx.model.predicates import Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.spark.dispatch import Request
 from phalanx.spark.reader import LEAF, PARTITION, ROW_ID, Piece, ReadTask
 from phalanx.spark.types import exchange_type
-from phalanx.storage import small_leaves
 from phalanx.storage.leaf import fragments_of
 from phalanx.storage.leaf_index import LeafRow
 from phalanx.storage.location import Location
+from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 
 #: What opening a leaf costs, in bytes that could be read meanwhile.
@@ -38,8 +39,8 @@ class Chosen:
     row: LeafRow
     piece: Piece
     bytes: int
-    #: Whether it can be read together with others.
-    bundled: bool
+    #: Whether it is small, and read together with others.
+    small: bool
     #: The bytes of its fragments by their ids, where they are known.
     sizes: Mapping[int, int] | None = None
 
@@ -66,13 +67,20 @@ class Tasks:
             wanted += width or mine.get(field["name"], 0)
         return min(1.0, max(_LEAST_SHARE, wanted / max(1, sum(mine.values()))))
 
-    def piece(self, row: LeafRow, partition: str, **more: Any) -> Piece:
+    def piece(
+        self,
+        row: LeafRow,
+        partition: str,
+        where: Predicate | None = None,
+        fragments: tuple[int, ...] | None = None,
+        group: tuple[Any, ...] | None = None,
+    ) -> Piece:
         """A leaf as a task reads it, with the values of the hidden columns that are wanted."""
         return Piece(
-            (Member(row.location, row.read_version),),
-            partition=partition if PARTITION in self.hidden else "",
-            leaf=row.object_id if LEAF in self.hidden else "",
-            **more,
+            ReadUnit((Member(row.location, row.read_version),), where, fragments=fragments),
+            partition if PARTITION in self.hidden else "",
+            row.object_id if LEAF in self.hidden else "",
+            group,
         )
 
     def packed(self, chosen: Sequence[Chosen]) -> list[str]:
@@ -132,11 +140,12 @@ class Tasks:
             weight += bytes
         if len(parts) < 2:
             return [[leaf.piece]]
-        return [[replace(leaf.piece, fragments=tuple(ids))] for ids in parts]
+        unit = leaf.piece.unit
+        return [[replace(leaf.piece, unit=replace(unit, fragments=tuple(ids)))] for ids in parts]
 
     def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
         """The table's columns that pieces are read or filtered by."""
-        filters = [piece.where for piece in pieces if piece.where is not None]
+        filters = [piece.unit.where for piece in pieces if piece.unit.where is not None]
         used = {column.path[0] for where in filters for column in columns_of(where)}
         return self._schema.only({*self.columns, *used})
 
@@ -156,21 +165,18 @@ class Tasks:
 
 
 def _together(leaves: Sequence[Chosen]) -> list[Piece]:
-    """The pieces of a task, with small leaves that have the same filter left in one."""
-    found: list[Piece] = []
-    open = False
-    for leaf in leaves:
-        last = found[-1] if found and open and leaf.bundled else None
-        if (
-            last is None
-            or len(last.members) >= small_leaves.LARGEST
-            or not last.goes_with(leaf.piece)
-        ):
-            found.append(leaf.piece)
+    """The pieces of a task. Small leaves share one, if their rows are grouped by the same."""
+    pieces: list[Piece] = []
+    for (small, group), run in groupby(leaves, lambda leaf: (leaf.small, leaf.piece.group)):
+        if small:
+            units = grouped(
+                LeafToRead(leaf.piece.unit.members[0], leaf.piece.unit.where, leaf.row.row_count)
+                for leaf in run
+            )
+            pieces += [Piece(unit, group=group) for unit in units]
         else:
-            found[-1] = replace(last, members=last.members + leaf.piece.members)
-        open = leaf.bundled
-    return found
+            pieces += [leaf.piece for leaf in run]
+    return pieces
 
 
 def command_of(task: Any, schema: str) -> str:

@@ -35,9 +35,9 @@ from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, Tasks
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TRANSACTION
+from phalanx.storage.read_units import are_small
 from phalanx.table.incremental import Portion, Step, cut, everything, steps
 from phalanx.table.plan import partition_name
-from phalanx.table.scan import is_small
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many versions are looked at for one batch where there is a limit to it: one by one then.
@@ -329,8 +329,10 @@ def _chosen(tasks: Tasks, portion: Portion, specs: Mapping[int, PartitionSpec]) 
     row, fragments = portion.row, portion.fragments
     partition = partition_name(specs[row.spec_id], row)
     if fragments is None:
-        bundled = not tasks.hidden and is_small(row)
-        return Chosen(row, tasks.piece(row, partition), portion.bytes, bundled)
+        rows = -1 if row.row_count is None else row.row_count
+        size = -1 if row.byte_count is None else row.byte_count
+        small = not tasks.hidden and are_small(rows, size)
+        return Chosen(row, tasks.piece(row, partition), portion.bytes, small)
     ids = tuple(fragment.id for fragment in fragments)
     sizes = {fragment.id: fragment.bytes for fragment in fragments}
     piece = tasks.piece(row, partition, fragments=ids)
