@@ -14,12 +14,12 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError
-from phalanx.spark import row_level, writer
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
+from tests.spark.door import call
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 ROWS = {"id": pa.array([2, 3]), "part": pa.array(["a", "b"])}
@@ -41,34 +41,31 @@ class Job:
     """A write that is not committed yet: its tasks have run, in this process."""
 
     def __init__(self, target, command="append"):
-        common = {"table": target.to_json(), "options": {}, "filters": [], "zone": "UTC"}
-        common["conf"] = {}
+        common = {"table": target.to_json(), "options": {}, "conf": {}, "filters": []}
         batch = pa.record_batch(ROWS)
         if command == "merge":
-            found = row_level.start_changes({**common, "command": "merge"})
+            found = call("start_changes", **common, command="merge")
             nothing = {"_leaf": pa.nulls(2, pa.string()), "_rowid": pa.nulls(2, pa.int64())}
             batch = pa.record_batch({"_op": pa.array([2, 2], pa.int32()), **nothing, **ROWS})
         else:
             schema = json.dumps(spark_schema(SCHEMA))
-            found = writer.start_write(
-                {**common, "mode": command, "functions": True, "schema": schema}
-            )
+            common |= {"mode": command, "functions": True, "schema": schema, "query": None}
+            found = call("start_write", **common)
         task, _ = pickle.loads(base64.b64decode(found["command"]))
         self.messages = [
             base64.b64encode(message.column(0)[0].as_py()).decode()
             for message in task(iter([batch]))
         ]
-        # As it comes back from the JVM.
-        self.job, self.command = json.loads(json.dumps(found["job"])), command
+        self.job, self.command = found["job"], command
 
     def commit(self, started=None):
         """`started` for a job that takes long: by the clock it has begun just now."""
         job = self.job if started is None else {**self.job, "started": started}
         if "head" in job["table"]:
             table = job["table"] if started is None else {**job["table"], "started": started}
-            return writer.commit_staged({"table": table, "messages": self.messages})
-        end = row_level.commit_changes if self.command == "merge" else writer.commit_write
-        return end({"job": job, "messages": self.messages})
+            return call("commit_staged", table=table, messages=self.messages)
+        end = "commit_changes" if self.command == "merge" else "commit_write"
+        return call(end, job=job, messages=self.messages)
 
 
 def handle(table):
@@ -163,7 +160,7 @@ class TestDelete:
         return phalanx.create(root, self.SCHEMA).append([{"id": 1, "a": 5}, {"id": 2}])
 
     def delete(self, table, *filters):
-        writer.delete({"table": table.to_json(), "filters": filters, "zone": "UTC", "conf": {}})
+        call("delete", table=table.to_json(), filters=filters, conf={})
 
     IS_NULL = {"call": "IS_NULL", "args": [{"column": ["a"]}]}  # noqa: RUF012
     IS_5 = {"call": "=", "args": [{"column": ["a"]}, {"value": 5, "type": '"integer"'}]}  # noqa: RUF012

@@ -66,9 +66,9 @@ def resolve(
     Places where the setting cannot be given are not looked at. Raises InvalidInput for a value that
     it does not take, and says where the value came from.
     """
-    given = _option(setting, options or {})
-    if given is not None:
-        return setting.kind.read(given, f"the option {setting.option}")
+    option = _option(setting, options or {})
+    if option is not None:
+        return setting.kind.read(option, f"the option {setting.option}")
     if setting.conf is not None and confs and setting.conf in confs:
         return setting.kind.read(confs[setting.conf], f"the conf {setting.conf}")
     if setting.table is not None and table:

@@ -148,9 +148,9 @@ class _Translator:
 
 
 def without_cast(node: Expression) -> Expression:
-    """What is cast to a date: Spark's `year(ts)` is the year of the date of `ts`."""
-    found: Expression = node["args"][0] if _is_date_of(node) else node
-    return found
+    """An expression without its cast to a date: Spark's `year(ts)` is `year(CAST(ts AS DATE))`."""
+    source: Expression = node["args"][0] if _is_date_of(node) else node
+    return source
 
 
 def _is_date_of(node: Expression) -> bool:

@@ -1,4 +1,4 @@
-"""Reading in a task: some leaves, or parts of one, as batches in Spark's types."""
+"""What the tasks of a scan do: read leaves, or parts of one, as batches in Spark's types."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from phalanx.storage.location import Location
 from phalanx.storage.read_units import ReadUnit
 
 if TYPE_CHECKING:
-    # What reads rows is loaded in every worker, and most workers read nothing else.
+    # Every worker loads this module, and most of them read rows and nothing else.
     from phalanx.spark.handles import Handle
 
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
+#: How many rows a batch without columns has at most.
 _COUNTED = 1 << 20
 
 
@@ -36,81 +37,89 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class ReadTask:
-    """A function from nothing to batches, which Spark runs in a Python worker."""
+class ScanContext:
+    """What all tasks of a scan have in common."""
 
     uri: str
     options: Mapping[str, str] | None
     #: The table's columns that are read or filtered by, with their ids.
     table: TableSchema
-    pieces: Sequence[Piece]
-    #: The columns wanted, as Spark's JSON; a query without columns wants a dummy one.
+    #: The columns wanted, as Spark's JSON. A query without columns wants a dummy one.
     schema: str
     without_columns: bool = False
     limit: int | None = None
     #: Which of the columns wanted are hidden ones, and not the table's own.
     hidden: Sequence[str] = ()
 
-    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in self.pieces:
-            yield from self._read(piece)
-        for _ in nothing:
-            pass
-
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        if self.without_columns:
-            yield from self._counted(piece)
-            return
-        values = {PARTITION: piece.partition, LEAF: piece.leaf}
-        special = {name: value for name, value in values.items() if name in self.hidden}
-        for batch in self._scanned(piece):
-            arrays = [
-                pa.repeat(special[field.name], batch.num_rows)
-                if field.name in special
-                else cast(batch.column(field.name), field.type, field.name)
-                for field in self._wanted
-            ]
-            if batch.num_rows:
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
-
     @cached_property
-    def _location(self) -> Location:
+    def location(self) -> Location:
         return Location(self.uri, self.options)
 
     @cached_property
-    def _wanted(self) -> pa.Schema:
+    def wanted(self) -> pa.Schema:
         """The columns in the types that Spark takes."""
         fields = json.loads(self.schema)["fields"]
         return pa.schema(
             [pa.field(f["name"], exchange_type(f["type"]), f["nullable"]) for f in fields]
         )
 
+    def batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        if self.without_columns:
+            yield from self._counted(piece)
+            return
+        values = {PARTITION: piece.partition, LEAF: piece.leaf}
+        constants = {name: value for name, value in values.items() if name in self.hidden}
+        for batch in self._scanned(piece):
+            arrays = [
+                pa.repeat(constants[field.name], batch.num_rows)
+                if field.name in constants
+                else cast(batch.column(field.name), field.type, field.name)
+                for field in self.wanted
+            ]
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.wanted)
+
     def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        columns = [name for name in self._wanted.names if name not in self.hidden]
+        columns = [name for name in self.wanted.names if name not in self.hidden]
         row_ids = ROW_ID in self.hidden or not columns
         return piece.unit.scan(
-            self._location, self.table, columns, self.limit, in_order=False, row_ids=row_ids
+            self.location, self.table, columns, self.limit, in_order=False, row_ids=row_ids
         )
 
     def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """As many rows of nothing as there are."""
-        left = piece.unit.count(self._location, self.table)
+        """As many rows of the dummy column as the piece has rows."""
+        left = piece.unit.count(self.location, self.table)
         while left:
             rows = min(left, _COUNTED)
-            yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self._wanted)
+            yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self.wanted)
             left -= rows
 
 
 @dataclass(frozen=True)
-class AboutTask:
-    """The same for a table about a table."""
+class ReadTask:
+    """A function from nothing to batches, which Spark runs in a Python worker."""
+
+    context: ScanContext
+    pieces: Sequence[Piece]
+
+    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in self.pieces:
+            yield from self.context.batches(piece)
+        for _ in nothing:
+            pass
+
+
+@dataclass(frozen=True)
+class MetadataTask:
+    """A function from nothing to the rows of a metadata table."""
 
     handle: Handle
     schema: str
     without_columns: bool = False
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from phalanx.spark import metadata_tables
+        from phalanx.spark import metadata_tables  # only here, for the reason above
 
         assert self.handle.about is not None
         rows = metadata_tables.rows_of(self.handle.snapshot(), self.handle.about)

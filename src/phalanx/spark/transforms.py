@@ -33,7 +33,11 @@ _TIMES = ("years", "months", "days", "hours", "year", "month", "day", "hour")
 _HIERARCHY = (Year, Month, Day, Hour)
 
 
-def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
+#: A partition transform in JSON: its name, and columns or constants as arguments.
+SparkTransform = Mapping[str, Any]
+
+
+def entry_of(transform: SparkTransform) -> str | CustomField:
     """What a transform of Spark is in `partition_by`. Raises InvalidInput for an unknown one."""
     name = transform["name"].lower()
     columns = [arg["column"] for arg in transform["args"] if "column" in arg]
@@ -62,14 +66,14 @@ def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
 
 def entries_of(text: str) -> list[str | CustomField]:
     """The entries of a list such as `days(ts), country`: what the option `partition_by` says."""
-    found, depth = [""], 0
+    entries, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
         if letter == "," and not depth:
-            found.append("")
+            entries.append("")
         else:
-            found[-1] += letter
-    return [entry.strip() for entry in found if entry.strip()]
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Reported:
         return self.can_be_computed and len(self.sources) == 1
 
     def to_key(self) -> dict[str, Any]:
-        """The same as the key of a scan: Spark takes no constant but the number of buckets."""
+        """The key of a scan, in JSON. Of constants, Spark takes only a number of buckets there."""
         if self.name != "truncate":
             return self.to_json()
         return {"name": f"truncate_{self.args[0]}", "args": [{"column": list(self.args[1])}]}
@@ -129,16 +133,16 @@ _COMBINED: dict[str, Callable[..., int]] = {
 
 
 def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:
-    """The transforms of a spec. Fields of a column that has been dropped are left out."""
-    found: list[Reported] = []
+    """The transforms of a spec. Fields of a dropped column are left out."""
+    transforms: list[Reported] = []
     fields = list(spec.fields)
     while fields:
         run = _hierarchy(fields)
         sources = [column for column in fields[0].sources(schema) if column is not None]
         if len(sources) == len(fields[0].source_ids):
-            found.append(_reported(fields[: max(run, 1)], run, sources))
+            transforms.append(_reported(fields[: max(run, 1)], run, sources))
         del fields[: max(run, 1)]
-    return found
+    return transforms
 
 
 def _hierarchy(fields: Sequence[PartitionField]) -> int:

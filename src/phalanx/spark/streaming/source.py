@@ -1,4 +1,4 @@
-"""Reading as a stream: from where to where each batch reads, and what is in between."""
+"""Reading as a stream: from where to where each batch reads, and which tasks read it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from phalanx.spark.conf import (
     is_given,
     resolve,
 )
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle
+from phalanx.spark.requests import Request
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
-from phalanx.spark.tasks import Chosen, Tasks
+from phalanx.spark.tasks import Chosen, ScanSettings, Tasks
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import TRANSACTION
 from phalanx.storage.read_units import are_small
@@ -40,14 +41,14 @@ from phalanx.table.incremental import Portion, Step, cut, everything, steps
 from phalanx.table.plan import partition_name
 from phalanx.transaction.snapshot import Snapshot
 
-#: How many versions are looked at for one batch where there is a limit to it: one by one then.
+#: How many versions are looked at, one by one, for a batch that has a limit.
 _MOST_VERSIONS = 100
 _KEPT = 64
 _END = sys.maxsize
 
 
 class _Stop(Exception):
-    """A stream cannot go beyond a version, and why."""
+    """Says why a stream cannot go beyond a version."""
 
     def __init__(self, reason: PhalanxError) -> None:
         super().__init__(str(reason))
@@ -60,10 +61,11 @@ class Stream:
 
     uri: str
     options: Mapping[str, str] | None
+    #: The id of the table.
     table: str
     #: The schema that the table had when the stream was started, as JSON.
-    schema: dict[str, Any]
-    #: What its options say.
+    schema: Mapping[str, Any]
+    #: What the options of the stream say.
     version: str
     timestamp: str | None
     skips: bool
@@ -74,40 +76,40 @@ class Stream:
         return Location(self.uri, self.options)
 
     def newest(self) -> Snapshot:
-        """The newest snapshot. Raises ConflictError where it is another table by now."""
-        found = Snapshot.latest(self.location)
-        if found.head.table_id != self.table:
+        """The newest snapshot. Raises ConflictError where another table is there now."""
+        snapshot = Snapshot.latest(self.location)
+        if snapshot.head.table_id != self.table:
             raise ConflictError(
                 f"the table {self.uri} was dropped and made again: start the stream with another "
                 "checkpoint"
             )
-        return found
+        return snapshot
 
     @cached_property
     def table_schema(self) -> TableSchema:
-        return TableSchema.from_json(self.schema)
+        return TableSchema.from_json(dict(self.schema))
 
-    def can_read(self, newest: Snapshot, found: Snapshot) -> bool:
+    def can_read(self, newest: Snapshot, version: Snapshot) -> bool:
         """Whether a version has the schema of the stream, or an earlier one of the same fields.
 
-        A table that was replaced has other fields, whatever they are called.
+        A table that was replaced has other fields, whatever their names are.
         """
-        mine, its = self.table_schema, found.head.schema
-        kin = not set(mine.field_ids).isdisjoint(its.field_ids)
-        return its == mine or (kin and newest.head.schema == mine)
+        mine, its = self.table_schema, version.head.schema
+        shares_fields = not set(mine.field_ids).isdisjoint(its.field_ids)
+        return its == mine or (shares_fields and newest.head.schema == mine)
 
-    def check_schema(self, newest: Snapshot, found: Snapshot) -> None:
+    def check_schema(self, newest: Snapshot, version: Snapshot) -> None:
         """Raise _Stop at a version that has another schema than the stream."""
-        if self.can_read(newest, found):
+        if self.can_read(newest, version):
             return
         if newest.head.schema == self.table_schema:
             reason = (
-                f"version {found.sequence} of {self.uri} has another schema than the table has "
+                f"version {version.sequence} of {self.uri} has another schema than the table has "
                 "now: start the stream with another checkpoint, from a later version on"
             )
         else:
             reason = (
-                f"the schema of {self.uri} was changed in version {found.sequence}: start the "
+                f"the schema of {self.uri} was changed in version {version.sequence}: start the "
                 "stream again to go on with it"
             )
         raise _Stop(ConflictError(reason))
@@ -121,11 +123,18 @@ class Stream:
             )
 
 
-@operation
-def start_stream(request: Request) -> Reply:
-    """What is to be remembered of a stream. Raises InvalidInput for impossible options."""
-    handle = Handle.from_json(request["table"])
-    options = request["options"]
+@dataclass(frozen=True, kw_only=True)
+class StartStream(Request):
+    """A table, and the options of the stream."""
+
+    table: Handle
+    options: Mapping[str, str]
+
+
+@operation(StartStream)
+def start_stream(request: StartStream) -> Reply:
+    """The state of a new stream. Raises InvalidInput for options that make no sense."""
+    handle, options = request.table, request.options
     snapshot = handle.snapshot()
     head = snapshot.head
     if not head.ours:
@@ -138,7 +147,7 @@ def start_stream(request: Request) -> Reply:
         if is_given(STARTING_VERSION, options):
             raise InvalidInput("a stream starts at a version or at a time: say only one of them")
         if timestamp.tzinfo is None:
-            timestamp = timestamp.replace(tzinfo=zoneinfo.ZoneInfo(request["zone"]))
+            timestamp = timestamp.replace(tzinfo=zoneinfo.ZoneInfo(request.zone))
     limits = {what: resolve(setting, options) for what, setting in LIMITS.items()}
     stream = Stream(
         handle.uri,
@@ -153,22 +162,35 @@ def start_stream(request: Request) -> Reply:
     return {"stream": asdict(stream), "initial": INITIAL}
 
 
-@operation
-def next_offset(request: Request) -> Reply:
-    """How far the next batch reads.
+@dataclass(frozen=True, kw_only=True)
+class NextOffset(Request):
+    """A stream, where its next batch starts, and how far it may read."""
 
-    Up to the newest version, or to where the limits are reached; and not beyond a version that
-    changes rows or the schema. A batch that would have to begin with such a one is refused.
+    stream: Stream
+    start: str
+    #: Whether the limits of the stream hold for the batch.
+    limited: bool
+    #: The last version that the query reads, if it ends.
+    until: int | None
+
+
+@operation(NextOffset)
+def next_offset(request: NextOffset) -> Reply:
+    """How far the next batch reads: to the newest version, or to where the limits are reached.
+
+    It does not go beyond a version that changes rows or the schema. A batch that would begin with
+    such a version is refused.
     """
-    stream = Stream(**request["stream"])
+    stream = request.stream
     newest = stream.newest()
-    start = Offset.loads(request["start"])
+    start = Offset.loads(request.start)
     stream.check(start)
     if start is None:
         start = _first(stream, newest)
-    until = request.get("until")
-    last = newest.sequence if until is None else min(newest.sequence, until)
-    limits = stream.limits if request["limited"] else {}
+    last = newest.sequence
+    if request.until is not None:
+        last = min(last, request.until)
+    limits = stream.limits if request.limited else {}
     if limits:
         last = min(last, start.version + _MOST_VERSIONS)
     budget, end = Budget(limits), start
@@ -208,14 +230,14 @@ def _version_at(newest: Snapshot, time: dt.datetime) -> int:
     before = [row["sequence"] for row in rows if row["committed_at"] < time]
     if before:
         return int(max(before)) + 1
-    # Whether the oldest one that is left was the first at that time, nobody knows any more.
+    # All that are left are later; those before them have expired, and reading says so.
     return 1
 
 
 def _reads(
     stream: Stream, newest: Snapshot, start: Offset, last: int, together: bool
 ) -> Iterator[Read]:
-    """What there is to read from an offset on, up to a version: each by itself, or together.
+    """What there is to read from an offset to a version: version by version, or together.
 
     Raises _Stop at a version that the stream cannot go beyond.
     """
@@ -250,9 +272,9 @@ def _added(
 ) -> Iterator[Read]:
     """What some versions have added, from a file of the first on."""
     for step in _steps(newest, first, last, together):
-        unlike = step.added is None or not stream.can_read(newest, step.snapshot)
-        if unlike and step.first < step.last:
-            # Which of them it is they say one by one.
+        unreadable = step.added is None or not stream.can_read(newest, step.snapshot)
+        if unreadable and step.first < step.last:
+            # One of these versions cannot be read: one by one, they tell which.
             yield from _added(stream, newest, step.first, step.last)
             continue
         stream.check_schema(newest, step.snapshot)
@@ -267,7 +289,7 @@ _known: OrderedDict[tuple[str, str, int, bool], Step] = OrderedDict()
 
 
 def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Step]:
-    """Versions and what they did. A batch is planned after its end was found: both ask."""
+    """Versions and what they did. Kept, because finding the end of a batch and planning it ask."""
     place = newest.location.uri, newest.head.table_id
     while first <= last:
         known = _known.get((*place, first, together))
@@ -293,18 +315,28 @@ def _changes_rows(stream: Stream, step: Step) -> PhalanxError:
     )
 
 
-@operation
-def stream_tasks(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class StreamTasks(Request):
+    """A stream, one batch of it, and what is wanted of the rows."""
+
+    stream: Stream
+    start: str
+    end: str
+    scan: ScanSettings
+
+
+@operation(StreamTasks)
+def stream_tasks(request: StreamTasks) -> Reply:
     """The tasks that read from one offset to another."""
-    stream = Stream(**request["stream"])
+    stream = request.stream
     newest = stream.newest()
-    start, end = Offset.loads(request["start"]), Offset.loads(request["end"])
+    start, end = Offset.loads(request.start), Offset.loads(request.end)
     assert end is not None
     stream.check(start)
     stream.check(end)
     if start is None:
         start = end.first
-    tasks = Tasks(stream.location, stream.table_schema, request)
+    tasks = Tasks(stream.location, stream.table_schema, request.scan)
     chosen: list[Chosen] = []
     try:
         for read in _between(stream, newest, start, end):
