@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx import ConflictError
+from phalanx import ConflictError, InvalidInput
+from phalanx.model.schema import with_default
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
+from phalanx.spark.writer import fitting
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
 from tests.spark.door import call
@@ -193,3 +195,51 @@ class TestDelete:
         with pytest.raises(ConflictError, match="dropped and made again"):
             self.delete(seen, *([filter] if filter else []))
         assert phalanx.open(root).count() == 2
+
+
+class TestFitting:
+    """Spark's rows become rows of the table, in one go."""
+
+    def fit(self, schema, *batches):
+        return pa.concat_tables(list(fitting(batches, schema)))
+
+    def test_types_and_order(self):
+        schema = pa.schema(
+            [("n", pa.uint64()), ("v", pa.list_(pa.float32(), 2)), ("s", pa.string())]
+        )
+        spark = {
+            "s": pa.array(["x"]),
+            "n": pa.array([7], pa.decimal128(20, 0)),
+            "v": pa.array([[1.0, 2.0]], pa.list_(pa.float32())),
+            "_op": pa.array([1]),
+        }
+        rows = self.fit(schema, pa.record_batch(spark), pa.record_batch(spark))
+        assert rows.schema == schema
+        assert rows.to_pylist() == [{"n": 7, "v": [1.0, 2.0], "s": "x"}] * 2
+
+    def test_missing_columns(self):
+        default = with_default(pa.field("b", pa.int32()), pa.scalar(5, pa.int32()))
+        schema = pa.schema([("a", pa.int64()), default, ("c", pa.string())])
+        rows = self.fit(schema, pa.record_batch({"a": [1, 2]}))
+        assert rows.to_pylist() == [{"a": a, "b": 5, "c": None} for a in (1, 2)]
+
+    @pytest.mark.parametrize(
+        ("field", "column", "message"),
+        [
+            (pa.field("a", pa.int64(), False), [1, None], "'a' holds NULL"),
+            (
+                pa.field("a", pa.struct([pa.field("x", pa.int64(), False)])),
+                [{"x": 1}, {"x": None}],
+                "'a.x' holds NULL",
+            ),
+            (pa.field("a", pa.int8()), [1, 300], "'a' holds a value of int64 that int8 cannot"),
+        ],
+    )
+    def test_what_does_not_fit(self, field, column, message):
+        with pytest.raises(InvalidInput, match=message):
+            self.fit(pa.schema([field]), pa.record_batch({"a": column}))
+
+    def test_a_required_column_that_is_missing(self):
+        schema = pa.schema([pa.field("a", pa.int64(), False), ("b", pa.int64())])
+        with pytest.raises(InvalidInput, match="'a' holds NULL, and it must not be NULL"):
+            self.fit(schema, pa.record_batch({"b": [1]}))

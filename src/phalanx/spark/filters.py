@@ -32,16 +32,16 @@ _DAY = 86_400 * 1_000_000_000
 
 
 class Untranslatable(Exception):
-    """The filter means something that the model cannot say."""
+    """The model has no predicate that means the same as a filter."""
 
 
 def is_utc(zone: str) -> bool:
-    """Whether a session's time zone is the one that partitions are cut in."""
+    """Whether a session's time zone is UTC, as that of partition values is."""
     return zone in _UTC
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:
-    """The predicate that a filter is. Raises Untranslatable."""
+    """A filter as a predicate. Raises Untranslatable."""
     try:
         return bind(_Translator(schema, zone).term(filter), schema.column)
     except InvalidInput as error:
@@ -49,7 +49,7 @@ def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicat
 
 
 def conjunction_of(filters: Sequence[Expression], schema: TableSchema, zone: str) -> Predicate:
-    """All filters at once. Raises Untranslatable for any that is not one of the model's."""
+    """All filters as one predicate. Raises Untranslatable if any of them cannot be translated."""
     return conjoin([predicate_of(filter, schema, zone) for filter in filters])
 
 
@@ -104,7 +104,7 @@ class _Translator:
         return Call("like", (self.term(args[0]), Literal("string", pattern)))
 
     def _part(self, field: str, source: Expression) -> Term:
-        """`year(ts)`: in UTC it is what the partitions mean, in another zone it is not."""
+        """`year(ts)`. Only in UTC does it mean the same as a partition field."""
         part, source = PARTS.get(field.upper()), without_cast(source)
         if part is None or "column" not in source:
             raise Untranslatable(field)
@@ -186,7 +186,7 @@ def _literal(value: Any, type: Any) -> Literal:
 
 
 def _exactly(text: str, type: str) -> Decimal:
-    """The number that a float is, and not the one that its shortest spelling is."""
+    """The exact value of a float, which its shortest spelling only stands for."""
     number = float(text)
     if type == "float":
         (number,) = struct.unpack("<f", struct.pack("<f", number))

@@ -28,7 +28,7 @@ _PATHS = PATH_CATALOG.default
 _EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
 
-#: What Spark needs to be told so that joins use partitions, and filters reach them.
+#: Confs that let Spark join by partition keys, and prune by the keys of a join.
 _OPTIMIZATIONS = {
     f"{_BUCKETING}.enabled": "true",
     f"{_BUCKETING}.pushPartValues.enabled": "true",
@@ -40,9 +40,9 @@ _OPTIMIZATIONS = {
 }
 
 
-#: Confs that Spark reads when it starts, and never again.
+#: Confs that Spark reads only when it starts.
 _AT_START = ("spark.jars", "spark.sql.extensions", "spark.redaction.regex")
-#: What Spark hides of its own accord, and the names that stores have for keys.
+#: What Spark redacts by default, and the names that object stores have for secrets.
 _REDACTED = (
     "(?i)secret|password|token|access[.]?key|[.]storage[.].*(key|signature|credential|connection)"
 )
@@ -55,7 +55,7 @@ def conf(
 ) -> dict[str, str]:
     """The confs of a catalog: for `spark-submit`, a builder of your own, or a Connect server.
 
-    Spark's Python has to have Phalanx: it is what PYSPARK_PYTHON names, or `python3`.
+    Phalanx must be installed in Spark's Python, which is PYSPARK_PYTHON or `python3`.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
@@ -86,8 +86,8 @@ def session(
 ) -> Any:
     """A SparkSession with a catalog of the tables under `warehouse`.
 
-    Where a session runs already, the catalog is added to it; where that session has another
-    catalog of the same name, you get a new session beside it. `conf` are more confs of Spark.
+    If a session is running, the catalog is added to it; if that session has another catalog of the
+    same name, you get a new session beside it. `conf` are more confs of Spark.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
@@ -100,7 +100,7 @@ def session(
         running = SparkSession.builder.getOrCreate()
     if running is None:
         java()
-        # Tasks run in this Python, unless something else was asked for.
+        # Tasks run in this Python, unless the user has chosen another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     confs = _conf(warehouse, catalog, storage_options)
     confs[PYTHON.name] = sys.executable
@@ -110,7 +110,7 @@ def session(
             builder = builder.master(master)
         builder = builder.config(map=_together(confs, conf or {}))
         with warnings.catch_warnings():
-            # Spark's launcher forks before it starts Java, and does not use Lance in between.
+            # Spark's launcher forks before it starts Java, and does not use Lance after that.
             warnings.filterwarnings("ignore", "lance is not fork-safe")
             spark = builder.getOrCreate()
     else:
@@ -121,7 +121,7 @@ def session(
 
 
 def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
-    """Our confs and the user's; of those that are lists, both."""
+    """Our confs and the user's. The user's take precedence; lists are joined."""
     merged: dict[str, Any] = {**confs, **more}
     for key in ("spark.jars", "spark.sql.extensions"):
         if more.get(key):
@@ -130,7 +130,7 @@ def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, An
 
 
 def _added(running: Any, catalog: str, confs: Mapping[str, str], more: Mapping[str, str]) -> Any:
-    """A session that runs, with one more catalog. Spark cannot change one that is in use."""
+    """Add a catalog to a running session. One that is in use cannot be changed: see `session`."""
     own, paths = CATALOG_PREFIX + catalog, CATALOG_PREFIX + _PATHS
     here, wanted = _below(own, running.conf.getAll), _below(own, confs)
     spark = running if here in ({}, wanted) else running.newSession()
@@ -156,4 +156,4 @@ def _set(spark: Any, key: str, value: str) -> None:
     try:
         spark.conf.set(key, value)
     except AnalysisException:
-        warnings.warn(f"Spark runs already, and {key} can only be set at its start", stacklevel=4)
+        warnings.warn(f"Spark is running, and {key} can only be set at its start", stacklevel=4)

@@ -31,7 +31,7 @@ class Warehouse:
         } or None
 
     def location(self, ident: Sequence[str]) -> Location:
-        """The place of a table: its name, or its path where the name is one."""
+        """The location of a table, by its name in parts or by its path."""
         *namespace, name = ident
         if not namespace and ("/" in name or "\\" in name):
             return Location(name, self.options)
@@ -61,7 +61,7 @@ class Warehouse:
         return bool(children) and MANIFEST not in children
 
     def namespaces(self, parts: Sequence[str]) -> list[str]:
-        """The namespaces right inside one."""
+        """The names of the namespaces directly inside one."""
         names = [
             name
             for name in self._folders(parts)
@@ -70,7 +70,7 @@ class Warehouse:
         return sorted({*names, DEFAULT} if not parts else names)
 
     def tables(self, parts: Sequence[str]) -> list[str]:
-        """The tables right inside a namespace."""
+        """The names of the tables directly inside a namespace."""
         return [
             name
             for name in self._folders(parts)
