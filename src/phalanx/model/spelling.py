@@ -14,8 +14,7 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model.calendar import PER_SECOND
 from phalanx.model.domains import FloatDomain, domain_of, scaled
-from phalanx.model.literals import Literal, clock_text, date_text, timestamp_text
-from phalanx.model.literals import quote as quote
+from phalanx.model.literals import Literal, clock_text, date_text, quote, timestamp_text
 
 _DAY_MILLISECONDS = 86_400_000
 #: How many characters of a value people are shown.

@@ -38,7 +38,7 @@ class Untranslatable(Exception):
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:
-    """The predicate that a filter is. Raises Untranslatable."""
+    """A filter as a predicate. Raises Untranslatable."""
     try:
         return bind(_Translator(schema, zone).term(filter), schema.column)
     except InvalidInput as error:
@@ -46,7 +46,7 @@ def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicat
 
 
 def conjunction_of(filters: Sequence[Expression], schema: TableSchema, zone: str) -> Predicate:
-    """All filters at once. Raises Untranslatable for any that is not one of the model's."""
+    """All filters as one predicate. Raises Untranslatable if any of them cannot be translated."""
     return conjoin([predicate_of(filter, schema, zone) for filter in filters])
 
 

@@ -31,7 +31,11 @@ from phalanx.spark.types import SparkType, spark_type
 _TIMES = (*PLURALS, *UNITS)
 
 
-def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
+#: A partition transform in JSON: its name, and columns or constants as arguments.
+SparkTransform = Mapping[str, Any]
+
+
+def entry_of(transform: SparkTransform) -> str | CustomField:
     """What a transform of Spark is in `partition_by`. Raises InvalidInput for an unknown one."""
     name = transform["name"].lower()
     columns = [arg["column"] for arg in transform["args"] if "column" in arg]
@@ -114,7 +118,7 @@ class Reported:
 
 
 def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:
-    """The transforms of a spec. Fields of a column that has been dropped are left out."""
+    """The transforms of a spec. Fields of a dropped column are left out."""
     transforms: list[Reported] = []
     fields = list(spec.fields)
     while fields:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from phalanx.model.dialect import Dialect
 from phalanx.model.domains import FloatDomain, domain_of
-from phalanx.model.literals import Literal
+from phalanx.model.literals import Literal, quote
 from phalanx.model.predicates import Column, Restrict
-from phalanx.model.spelling import arrow_literal, quote
+from phalanx.model.spelling import arrow_literal
 
 
 class Lance(Dialect):

@@ -27,9 +27,9 @@ from lance.fragment import write_fragments
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
+from phalanx.model.literals import quote
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import quote
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS

@@ -17,9 +17,10 @@ from lance.schema import LanceSchema
 
 from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
+from phalanx.model.literals import quote
 from phalanx.model.predicates import Column, Predicate
 from phalanx.model.schema import TableSchema, absent, default_of, field_id
-from phalanx.model.spelling import arrow_literal, quote, type_name
+from phalanx.model.spelling import arrow_literal, type_name
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.lance_sql import Lance
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import Any
 
+from phalanx.model.properties import ANCHOR
 from phalanx.storage.leaf import Leaf
 from phalanx.transaction.snapshot import Snapshot
 
@@ -16,7 +17,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
     the table is weak or its property `anchor` is "never".
     """
     head = snapshot.head
-    if head.transactions == "weak" or head.properties.get("anchor", "maintenance") == "never":
+    if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
         return
     leaves = snapshot.leaves
     versions = leaves.versions(chosen)

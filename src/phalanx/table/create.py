@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
+from phalanx.model.properties import check_new
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.storage import fsync, manifest
@@ -20,7 +21,6 @@ from phalanx.storage.records import TransactionRecord
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
-from phalanx.table.properties import check_properties
 from phalanx.transaction.commit import Transaction, durable_by_default, first_update
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
@@ -43,7 +43,7 @@ def first_head(
     tagged = TableSchema.assign(schema)
     check_storable(tagged)
     spec = build_spec(1, partition_by, tagged)
-    check_properties(properties or {})
+    check_new(properties or {})
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
     return replace(head, properties=dict(properties or {}))
 
@@ -100,7 +100,7 @@ def replaced_head(
     """
     tagged = TableSchema.assign(schema, head.max_field_id + 1)
     check_storable(tagged)
-    check_properties(properties)
+    check_new(properties)
     spec = build_spec(max(spec.id for spec in head.specs) + 1, partition_by, tagged, head.specs)
     return replace(
         head,

@@ -91,7 +91,7 @@ def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
         check_columns(data.schema, schema)
         yield from _sliced(data, size)
         return
-    yield from _gathered(_batches(data, schema), size)
+    yield from gathered(_batches(data, schema), size)
 
 
 def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -204,7 +204,7 @@ def _sliced(table: pa.Table, size: int) -> Iterator[pa.Table]:
         yield table.slice(start, rows)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
+def gathered(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
     """Tables of about `size` bytes: small batches are combined, large ones sliced."""
     pending: list[pa.RecordBatch] = []
     pending_bytes = rows = 0
@@ -271,8 +271,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
             columns.append(pa.chunked_array([absent(field, table.num_rows)]))
             continue
         column = table.column(field.name)
-        if not field.nullable and column.null_count:
-            raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
@@ -281,9 +279,16 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
                     f"column {field.name!r} does not fit {field.type}: {error}"
                 ) from None
         for chunk in column.chunks:
-            _refuse_null_inside(chunk, field.name)
+            refuse_nulls(chunk, field)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def refuse_nulls(array: pa.Array, field: pa.Field) -> None:
+    """Refuse NULL in a column that must not be NULL, and in such fields inside it."""
+    if not field.nullable and array.null_count:
+        raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
+    _refuse_null_inside(array, field.name)
 
 
 def _refuse_null_inside(array: pa.Array, name: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import statistics
+from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
@@ -32,7 +32,7 @@ from phalanx.transaction.snapshot import Snapshot
 #: the chunks that are being split.
 BUFFER_BYTES = 256 * 1024 * 1024
 #: Bytes of rows for one leaf that are written as a file. Files are about this large, or smaller.
-FILE_BYTES = 128 * 1024 * 1024
+FILE_BYTES = properties.FILE_BYTES.default
 #: How many leaves are written concurrently. A thread waits for Lance half of the time, so there are
 #: several for each core: with one for each of two cores, 500 leaves take 1.4 times as long.
 WRITERS = min(16, 4 * (os.cpu_count() or 2))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
@@ -25,7 +26,6 @@ from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TimelineRow, TransactionRecord
 from phalanx.table.format import count_text
-from phalanx.table.properties import snapshot_age, snapshots_at_least
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.swap import Proposal, swap_head
 
@@ -84,7 +84,7 @@ class RetentionPolicy:
 
     def cutoff(self, head: Head) -> dt.datetime:
         """The time of expiry: snapshots that were replaced before it expire."""
-        age = snapshot_age(head.properties) if self.older_than is None else self.older_than
+        age = KEEP_SNAPSHOTS.of(head.properties) if self.older_than is None else self.older_than
         try:
             return self.now - age
         except OverflowError:
@@ -143,7 +143,7 @@ class Retention:
                 oldest, first_open = sequence, version
                 break
         oldest = min(oldest, head.sequence)
-        least = head.sequence - snapshots_at_least(head.properties) + 1
+        least = head.sequence - KEEP_AT_LEAST.of(head.properties) + 1
         for earlier in range(max(head.oldest, least), oldest) if cutoff is not None else ():
             with contextlib.suppress(TableNotFound):
                 oldest, first_open = earlier, newest.go_to(earlier).manifest.version

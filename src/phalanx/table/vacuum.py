@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from phalanx.errors import CorruptTable, InvalidInput
+from phalanx.model.properties import DEFAULT_AGE
 from phalanx.storage.files import (
     DETACHED,
     GRACE_FLOOR,
@@ -28,7 +29,6 @@ from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
-from phalanx.table.properties import DEFAULT_AGE
 from phalanx.table.retention import Expired, RetentionPolicy, announce, expire, is_after
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach

@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.model.properties import ANCHOR
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
@@ -302,7 +303,7 @@ class Transaction:
 
     def _complete(self, manifest: ManifestVersion, head: Head) -> Snapshot:
         """Publish what has changed, and compact the manifest if it is due."""
-        if head.properties.get("anchor") == "commit":
+        if ANCHOR.of(head.properties) == "commit":
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from phalanx.table.properties import check_properties
+from phalanx.model.properties import check_changes
 from phalanx.transaction.view import View
 
 
@@ -17,7 +17,7 @@ class SetProperties:
     values: Mapping[str, str | None]
 
     def run(self, view: View) -> None:
-        check_properties(self.values)
+        check_changes(self.values)
         merged = {**view.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
         view.change_head(properties=kept)
