@@ -285,7 +285,7 @@ class TableTransaction:
         if merge_schema and not self.repeated:
             data = self._with_columns(data, "merge")
         snapshot = self._current()
-        source = _whole(data, self._schema)
+        source = ingest.partial_rows(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
@@ -406,12 +406,6 @@ class TableTransaction:
 
     def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
         return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)
-
-
-def _whole(data: Any, schema: pa.Schema) -> pa.Table:
-    """The source of a merge, in memory: it may be needed again."""
-    tables = list(ingest.chunks(data, schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def all_match(tables: Any, predicate: Predicate) -> Any:
