@@ -1,6 +1,6 @@
 """Open a table and prune its leaves, at 1k, 10k and 100k leaves.
 
-The manifests are real; the leaves behind them are not, because planning opens none.
+The manifests are real. The leaves do not exist, because planning opens none.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> int:
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             def uncached(folder: Path = folder) -> None:
-                os.environ["PHALANX_CACHE"] = tempfile.mkdtemp(dir=root)  # it is filled anew
+                os.environ["PHALANX_CACHE"] = tempfile.mkdtemp(dir=root)  # empty
                 snapshots._recent = snapshots._Recent(16)
                 phalanx.open(folder).scan(where=WHERE).plan()
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import is_utc
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema, extract
@@ -25,7 +26,7 @@ from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
 from phalanx.spark.dispatch import Reply, Request, operation
-from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
+from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, without_cast
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.reader import Piece

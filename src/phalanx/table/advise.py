@@ -20,16 +20,16 @@ from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.partition_advice import (
     MOST_BUCKETS,
-    UNITS,
-    Cut,
-    CutField,
+    Candidate,
+    CandidateField,
+    by_time,
     coarser,
     entries_of,
     finer,
 )
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import build_spec
-from phalanx.model.transforms import Bucket, Extract
+from phalanx.model.transforms import Bucket
 from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
@@ -154,7 +154,7 @@ class _Adviser:
         self._plan = Plan(snapshot, EVERYTHING)
         parts = [part for part in snapshot.location.uri.split("/") if part]
         self._name = ".".join(parts[-2:])
-        self._start = Cut((), np.zeros(0), np.zeros(0))
+        self._start = Candidate((), np.zeros(0), np.zeros(0))
 
     def advice(self) -> Advice:
         leaves, head = self._leaves, self._head
@@ -298,19 +298,21 @@ class _Adviser:
 
     def _better(self, current: Array) -> BetterSpec | None:
         """The best spec that can be reached by small changes, if it is worth the move."""
-        start = cut = self._start = self._cut(current)
-        score = first = self._score(cut)
+        start = candidate = self._start = self._current(current)
+        score = first = self._score(candidate)
         for _ in range(8):
-            found = [(self._score(other), n, other) for n, other in enumerate(self._moves(cut))]
+            found = [
+                (self._score(other), n, other) for n, other in enumerate(self._moves(candidate))
+            ]
             best = min(found, default=None, key=lambda one: one[:2])
             if best is None or best[0] >= score - 1e-9:
                 break
-            score, _, cut = best
-        if cut is start or first - score < _WORTH_IT:
+            score, _, candidate = best
+        if candidate is start or first - score < _WORTH_IT:
             return None
-        return self._described(cut)
+        return self._described(candidate)
 
-    def _cut(self, current: Array) -> Cut:
+    def _current(self, current: Array) -> Candidate:
         leaves, head = self._leaves, self._head
         fields = []
         for spec_field in head.spec.fields:
@@ -320,7 +322,7 @@ class _Adviser:
                 for source in spec_field.sources(head.schema)
             ]
             fields.append(
-                CutField(
+                CandidateField(
                     spec_field.transform,
                     tuple(name or "" for name in names),
                     column,
@@ -328,60 +330,52 @@ class _Adviser:
                     name=spec_field.field_id,
                 )
             )
-        return Cut(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
+        return Candidate(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
 
-    def _score(self, cut: Cut) -> float:
+    def _score(self, candidate: Candidate) -> float:
         """How many doublings leaves are away from their size: the mean, by number and by bytes."""
-        sizes, counts, _ = cut.predicted()
+        sizes, counts, _ = candidate.predicted()
         away = np.abs(np.log2(np.maximum(sizes, 1) / self._target)) - _AS_GOOD
         away = np.maximum(away, 0)
         weights = sizes * counts
         by_bytes = float((away * weights).sum() / max(1.0, weights.sum()))
         mean = (float((away * counts).sum() / counts.sum()) + by_bytes) / 2
         # Fields are there because queries filter by them, and nobody filters by a bucket.
-        kept = {one.columns for one in cut.fields}
-        hashed = {one.columns for one in cut.fields if isinstance(one.transform, Bucket)}
+        kept = {one.columns for one in candidate.fields}
+        hashed = {one.columns for one in candidate.fields if isinstance(one.transform, Bucket)}
         lost = [
             one
             for one in self._start.fields
             if one.columns not in kept
             or (one.columns in hashed and not isinstance(one.transform, Bucket))
         ]
-        added = [f for f in cut.fields if isinstance(f.transform, Bucket) and f.column is None]
+        added = [
+            f for f in candidate.fields if isinstance(f.transform, Bucket) and f.column is None
+        ]
         return mean + _LOST * len(lost) + _ADDED * len(added)
 
-    def _moves(self, cut: Cut) -> Iterator[Cut]:
+    def _moves(self, candidate: Candidate) -> Iterator[Candidate]:
         """Specs that differ in one field, gentle changes first; inner fields before outer ones."""
-        for number in reversed(range(len(cut.fields))):
-            for less in coarser(cut.fields[number]):
-                yield cut.with_fields(number, (less,))
-        for number in reversed(range(len(cut.fields))):
-            if self._can_go(cut, number):
-                yield cut.with_fields(number, ())
-        for number, one in enumerate(cut.fields):
+        for number in reversed(range(len(candidate.fields))):
+            for less in coarser(candidate.fields[number]):
+                yield candidate.with_fields(number, (less,))
+        for number in reversed(range(len(candidate.fields))):
+            if candidate.can_lose(number):
+                yield candidate.with_fields(number, ())
+        for number, one in enumerate(candidate.fields):
             for more in finer(one):
-                yield cut.with_fields(number, more)
-        if not cut.fields:
-            yield from self._by_time(cut)
-        column = self._bucket_column(cut.fields)
-        if column is not None and not any(isinstance(f.transform, Bucket) for f in cut.fields):
+                yield candidate.with_fields(number, more)
+        if not candidate.fields:
+            yield from self._by_time(candidate)
+        column = self._bucket_column(candidate.fields)
+        if column is not None and not any(
+            isinstance(f.transform, Bucket) for f in candidate.fields
+        ):
             for power in range(1, int(math.log2(MOST_BUCKETS)) + 1):
-                added = CutField(Bucket(2**power), (column,), None, factor=2**power)
-                yield cut.with_fields(len(cut.fields), (added,))
+                added = CandidateField(Bucket(2**power), (column,), None, factor=2**power)
+                yield candidate.with_fields(len(candidate.fields), (added,))
 
-    @staticmethod
-    def _can_go(cut: Cut, number: int) -> bool:
-        """A year stays as long as there is a month of it: a month alone prunes badly."""
-        one = cut.fields[number]
-        if not isinstance(one.transform, Extract):
-            return True
-        inner = UNITS[UNITS.index(type(one.transform)) + 1 :]
-        return not any(
-            other.columns == one.columns and isinstance(other.transform, inner)
-            for other in cut.fields
-        )
-
-    def _by_time(self, cut: Cut) -> Iterator[Cut]:
+    def _by_time(self, candidate: Candidate) -> Iterator[Candidate]:
         """An unpartitioned table by its first column of times, as far as they reach."""
         leaves, schema = self._leaves, self._head.schema
         stats = read_statistics(
@@ -402,16 +396,11 @@ class _Adviser:
                 array.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
             )
             days = (last - first) / 86_400e6
-            for depth, unit in ((1, 365.25), (2, 30.44), (3, 1.0)):
-                made = [
-                    CutField(part(), column.path, None, factor=1) for part in UNITS[: depth - 1]
-                ]
-                count = max(1, math.ceil(days / unit))
-                made.append(CutField(UNITS[depth - 1](), column.path, None, factor=count))
-                yield cut.with_fields(0, tuple(made))
+            for fields in by_time(column.path[0], days):
+                yield candidate.with_fields(0, fields)
             return
 
-    def _bucket_column(self, fields: Sequence[CutField]) -> str | None:
+    def _bucket_column(self, fields: Sequence[CandidateField]) -> str | None:
         """A column that rows could be spread by: likely one with many values."""
         used = {f.columns[0] for f in fields} | {
             f.spell(self._head.schema) for f in self._head.spec.fields
@@ -426,9 +415,9 @@ class _Adviser:
                 found.append((not likely, len(found), name))
         return min(found)[2] if found else None
 
-    def _described(self, cut: Cut) -> BetterSpec | None:
-        sizes, counts, exact = cut.predicted()
-        entries = entries_of(cut.fields)
+    def _described(self, candidate: Candidate) -> BetterSpec | None:
+        sizes, counts, exact = candidate.predicted()
+        entries = entries_of(candidate.fields)
         try:
             head = self._head
             number = max(spec.id for spec in head.specs) + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import queue
 import threading
 from collections import deque
@@ -16,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
+from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, conjoin
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES, Leaf
 from phalanx.storage.leaf_index import LeafIndex
@@ -202,12 +204,13 @@ def is_small(leaf: LeafRow) -> bool:
 
 
 def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
-    """A filter bound to the table's schema."""
+    """A filter bound to the table's schema; `now()` in it is the time of this call."""
     if where is None:
         return EVERYTHING
     if isinstance(where, Predicate):
         return where
-    return conjoin([bind(parse(where), snapshot.head.schema.column)])
+    now = dt.datetime.now(dt.UTC)
+    return conjoin([bind(parse(where), snapshot.head.schema.column, now)])
 
 
 def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""Merge: match rows by key; update or delete those that match, insert those that do not.
+"""Merge: update or delete the rows that have the key of a source row, insert the others.
 
 The rows of the source choose leaves in one pass: where the key holds all columns that a spec
 partitions by, each row leads to the one leaf that its partition values name; elsewhere the keys
@@ -36,12 +36,12 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import View
 
-#: Up to how many distinct keys leaves are pruned by each of them; beyond, by their range.
+#: Up to this many distinct keys, leaves are pruned by each key; beyond, by their range.
 _KEYS_BY_VALUE = 10_000
-#: Up to how many keys, and keys times leaves, Lance is given the keys as a filter. It parses them
-#: anew for each leaf.
+#: Up to this many keys, and keys times leaves, Lance gets the keys as a filter. It parses them
+#: once per leaf.
 _FILTERED_KEYS, _FILTERED_TOTAL = 1_000, 100_000
-#: How many rows of the table are joined with the source at a time, at least.
+#: The number of the table's rows that are joined with the source at a time, at least.
 _PROBE_ROWS = 2_000_000
 
 Array = np.ndarray[Any, Any]
@@ -49,14 +49,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Merge:
-    """Match rows by key: update or delete those that match, insert those that do not.
+    """Update or delete the rows that have the key of a source row, insert the others.
 
     Columns that the source lacks keep their values in rows that are updated, and take their
     default or NULL in rows that are inserted.
     """
 
     name = "merge"
-    #: The schema that the source has.
+    #: The schema of the source.
     schema: TableSchema
     source: PartialRows
     on: Sequence[str]

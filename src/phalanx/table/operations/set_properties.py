@@ -1,4 +1,4 @@
-"""Set properties of the table."""
+"""Set properties: change or remove table properties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phalanx.transaction.view import View
 
 @dataclass
 class SetProperties:
-    """Set properties of the table; None takes one away."""
+    """Set table properties; None removes one. Running it raises InvalidInput for a bad value."""
 
     name = "properties"
     values: Mapping[str, str | None]
