@@ -308,3 +308,11 @@ class TestChoosing:
         assert (counts.updated, counts.inserted) == (9, 1)
         assert many.count("k = 'z'") == 10
         assert many.count() == 61
+
+    @pytest.mark.parametrize("filtered", [0, 1000])
+    def test_leaves_that_hold_none_of_the_keys(self, many, monkeypatch, filtered):
+        monkeypatch.setattr(merging, "_FILTERED_KEYS", filtered)
+        day = dt.date(2024, 1, 1)
+        counts = many.merge([{"id": 77, "day": day, "k": "a"}], on=["id", "day"])
+        assert (counts.updated, counts.inserted) == (0, 1)
+        assert many.count() == 61

@@ -8,6 +8,7 @@ leaves at a time.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -384,7 +385,7 @@ def _pairs(
     order = np.argsort(leaves, kind="stable")
     ids, numbers, leaves = ids[order], numbers[order], leaves[order]
     starts = np.flatnonzero(np.diff(leaves, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(leaves)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(leaves)]):
         yield int(leaves[start]), ids[start:end], numbers[start:end]
 
 
