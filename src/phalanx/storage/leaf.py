@@ -514,6 +514,7 @@ def evaluating(
     try:
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
+        lance_errors.raise_interrupt(error)
         text = location.reason(error)
         if lance_errors.is_damage(error):
             raise CorruptTable(
