@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "merge",
     "evolve",
     "optimize",
     "bridge",

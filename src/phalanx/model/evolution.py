@@ -108,8 +108,13 @@ def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
 
 
 def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> TableSchema:
-    """The schema with a wider type for a column. Raises InvalidInput for any other."""
+    """The schema with a wider type for a column; its own type changes nothing.
+
+    Raises InvalidInput for any other type.
+    """
     column, wanted = find(schema, path), _type(type)
+    if column.type == wanted:
+        return schema
     if not is_wider(column.type, wanted):
         raise InvalidInput(
             f"column {_spelled(column)} is {column.type} and cannot become {wanted}: a type can "

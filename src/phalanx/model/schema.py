@@ -25,7 +25,10 @@ from phalanx.model.spelling import read_value, value_text
 FIELD_ID = b"lance:field_id"
 #: The value, as text, that a column has in rows that were written without it.
 DEFAULT = b"phalanx:default"
-_RESERVED = {"_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"}
+_RESERVED = {
+    *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
+    *("_row_created_at_version", "_row_last_updated_at_version"),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ version of Lance is checked in one place (`tests/storage/test_lance_errors.py` p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 #: The errors that Lance raises. Any other class would be a bug, so it is not caught.
 LANCE_ERRORS = (OSError, ValueError)
@@ -31,6 +31,8 @@ _PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
 #: The store cannot be reached, so nothing is known about its contents.
 _UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")
 _WRAPPERS = re.compile(r"^(External error: |LanceError\(\w+\): )+")
+#: An exception of Python that came through an Arrow stream: its class, and its text.
+_PYTHON_ERROR = re.compile(r"External error: ([A-Z]\w*)(?:: |$)(.*)", re.DOTALL)
 _MISSING = ("not found", "does not exist", "no such file", "not a directory")
 _LOST_RACES = ("too many concurrent writers", "conflict", "concurrent")
 _NO_STORE = "No object store provider"
@@ -81,3 +83,22 @@ def is_unknown_store(error: BaseException) -> bool:
 def refuses_filter(error: BaseException) -> bool:
     """Whether Lance cannot evaluate a filter."""
     return reason(error).startswith(_REFUSED_FILTERS)
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise what a signal handler has raised while Lance was reading, if that is what failed.
+
+    Arrow streams carry errors as text. So `KeyboardInterrupt` looks like an error of the file.
+    """
+    match = _PYTHON_ERROR.match(str(error))
+    if match is None:
+        return
+    for kind in _subclasses(BaseException):
+        if kind.__name__ == match[1] and not issubclass(kind, LANCE_ERRORS):
+            raise kind(match[2]) from None
+
+
+def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

@@ -5,6 +5,7 @@
 | fields of a pickled `LanceSchema`  | a leaf has the table's field ids  | a schema with given ids|
 | `_Session`                         | one metadata cache for all leaves | a public `Session`     |
 | `serialized_manifest` of a dataset | many small leaves read as one     | a dataset of fragments |
+| `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
 
 This is why pylance is pinned to its major version.
 """
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
+import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session
@@ -54,6 +56,11 @@ def open_manifest(
     return lance.LanceDataset(
         uri, version=1, serialized_manifest=manifest, storage_options=options, session=session
     )
+
+
+def take_rows(dataset: Any, ids: Any, columns: Sequence[str]) -> pa.Table:
+    """Columns of some rows by their row ids, in that order."""
+    return dataset._take_rows(pa.array(ids), columns=list(columns))
 
 
 def with_ids(schema: LanceSchema, ids: Mapping[int, int]) -> LanceSchema:

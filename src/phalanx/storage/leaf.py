@@ -26,10 +26,11 @@ from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
-from phalanx.storage.mapping import LeafMapping, mapping_of
+from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
 
 log = logging.getLogger("phalanx")
@@ -320,6 +321,20 @@ class Leaf:
             fragments=_chosen(handle, fragments),
         )
 
+    def take(self, version: int | None, ids: Any, columns: Sequence[str]) -> pa.Table:
+        """Columns of some rows by their ids, an array of numbers, in that order."""
+        handle = self.open(version)
+        mapping = self._mapping(handle)
+        reading = mapping.reading(columns)
+        rows = pa.table({ROW_ID: ids})
+        if reading.columns:
+            with evaluating(self.location, self.uri, mapping, None):
+                rows = take_rows(handle, ids, reading.columns)
+        (batch,) = rows.combine_chunks().to_batches() or [
+            pa.RecordBatch.from_pylist([], rows.schema)
+        ]
+        return pa.Table.from_batches([reading.batch(batch, False)])
+
     def count(
         self,
         version: int | None,
@@ -499,6 +514,7 @@ def evaluating(
     try:
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
+        lance_errors.raise_interrupt(error)
         text = location.reason(error)
         if lance_errors.is_damage(error):
             raise CorruptTable(

@@ -389,6 +389,7 @@ class ManifestVersion:
         try:
             return self._scan(present, filter, many, False if many else None)
         except LANCE_ERRORS as error:
+            lance_errors.raise_interrupt(error)
             if not many and not lance_errors.is_unreachable(error):
                 with contextlib.suppress(*LANCE_ERRORS):
                     return self._scan(present, filter, many, False)

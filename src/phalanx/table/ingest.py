@@ -11,8 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,6 +40,83 @@ def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) ->
         if not table.num_columns and table.num_rows:
             raise _no_columns(schema)
         yield conform(table, schema)
+
+
+@dataclass(frozen=True)
+class PartialRows:
+    """Rows that may lack columns of the table, all of them or some of them."""
+
+    #: The columns that rows have, in the table's types.
+    rows: pa.Table
+    #: For a column that not all rows have: which do. The others hold its default, or NULL.
+    given: Mapping[str, pa.Array]
+    #: Whether every row has every column.
+    is_whole: bool
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """The columns that some rows lack."""
+        have = set(self.rows.schema.names) - self.given.keys()
+        return [name for name in names if name not in have]
+
+    def over(self, kept: pa.Table, numbers: Any, schema: pa.Schema) -> pa.Table:
+        """Some of the rows, with the values of other rows in the columns that they lack.
+
+        `kept` are those rows, in the order of `numbers`, with the columns that are `missing`.
+        """
+        places = pa.array(numbers)
+        columns = []
+        for field in schema:
+            name = field.name
+            if name not in self.rows.schema.names:
+                column = kept.column(name)
+            elif name not in self.given:
+                column = self.rows.column(name).take(places)
+            else:
+                mine, mask = self.rows.column(name).take(places), self.given[name].take(places)
+                column = _chosen(mask, mine, kept.column(name))
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _chosen(mask: pa.Array, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    """Values of one column where a mask is set, else of another; for every type."""
+    both = pa.concat_arrays([*one.chunks, *other.cast(one.type).chunks])
+    rows = np.arange(len(mask))
+    return both.take(pa.array(np.where(np.asarray(mask), rows, rows + len(mask))))
+
+
+def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
+    """All rows of `data`, in memory, with the columns that they come with.
+
+    In a list of dicts each row may have columns of its own. Raises InvalidInput where the rows do
+    not fit.
+    """
+    given: dict[str, pa.Array] = {}
+    if isinstance(data, list):
+        if not all(isinstance(row, dict) for row in data):
+            raise InvalidInput("a list of rows holds dicts, one for each row")
+        names = list(dict.fromkeys(name for row in data for name in row))
+        for name in names:
+            have = [name in row for row in data]
+            if not all(have):
+                given[name] = pa.array(have, pa.bool_())
+    elif "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+        names = [str(name) for name in data.columns]
+    else:
+        if not isinstance(getattr(data, "schema", None), pa.Schema):
+            if not hasattr(data, "__arrow_c_stream__"):
+                raise _unreadable(data)
+            data = pa.RecordBatchReader.from_stream(data)
+        names = list(data.schema.names)
+    extra = [name for name in names if name not in schema.names]
+    if extra:
+        raise _extra(extra, schema)
+    fields = [field for field in schema if field.name in names]
+    # What a row lacks is filled in later: from the table, or with a default.
+    loose = pa.schema([f.with_nullable(f.nullable or f.name in given) for f in fields])
+    tables = list(chunks(data, loose)) if fields or not isinstance(data, list) else []
+    rows = pa.concat_tables(tables) if tables else loose.empty_table()
+    return PartialRows(rows, given, len(fields) == len(schema) and not given)
 
 
 def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
@@ -106,11 +185,15 @@ def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         check_columns(stream.schema, schema)
         reader = stream
     else:
-        raise InvalidInput(
-            f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
-            "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
-        )
+        raise _unreadable(data)
     yield from reader
+
+
+def _unreadable(data: Any) -> InvalidInput:
+    return InvalidInput(
+        f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
+        "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
+    )
 
 
 def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:

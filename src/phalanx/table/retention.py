@@ -85,6 +85,10 @@ class RetentionPolicy:
     def cutoff(self, head: Head) -> dt.datetime:
         """The time of expiry: snapshots that were replaced before it expire."""
         age = KEEP_SNAPSHOTS.of(head.properties) if self.older_than is None else self.older_than
+        return self.ago(age)
+
+    def ago(self, age: dt.timedelta) -> dt.datetime:
+        """The time that was an age ago; an age that reaches beyond all time is the first moment."""
         try:
             return self.now - age
         except OverflowError:
@@ -92,7 +96,7 @@ class RetentionPolicy:
 
     def retention(self, newest: Snapshot) -> Retention:
         """The snapshots that this policy keeps."""
-        return Retention.of(newest, self.cutoff(newest.head), self.now - self.file_age)
+        return Retention.of(newest, self.cutoff(newest.head), self.ago(self.file_age))
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from phalanx.table.table import Table
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,26 @@ class MergeCounts:
         return int(getattr(self, name))
 
 
+def _exclusive(
+    method: Callable[Concatenate[TableTransaction, P], T],
+) -> Callable[Concatenate[TableTransaction, P], T]:
+    """A method of a transaction that one thread runs at a time; others wait for their turn."""
+
+    @functools.wraps(method)
+    def run(self: TableTransaction, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with self._lock:
+            return method(self, *arguments, **options)
+
+    return run
+
+
 class TableTransaction:
     """Changes that become visible together at the end of a `with` block, or not at all.
 
     If a transaction with the same id has already been committed, `repeated` is True and no change
     has any effect. The methods take the arguments of the methods of `Table` and raise the same
-    errors. After the block or after `commit`, reads and changes raise PhalanxError.
+    errors. After the block or after `commit`, reads and changes raise PhalanxError. Several threads
+    may use one transaction; its methods run one at a time.
     """
 
     def __init__(
@@ -89,6 +106,7 @@ class TableTransaction:
         Phalanx cannot write to the table.
         """
         self._table = table
+        self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
@@ -124,6 +142,7 @@ class TableTransaction:
             self._open = False
             self._pool.shutdown()
 
+    @_exclusive
     def commit(self) -> None:
         """Commit the changes, and move the table to the snapshot that has them.
 
@@ -154,6 +173,7 @@ class TableTransaction:
 
     # Reading
 
+    @_exclusive
     def scan(
         self,
         columns: Sequence[str] | None = None,
@@ -184,6 +204,7 @@ class TableTransaction:
 
     # Changing
 
+    @_exclusive
     def append(
         self, data: Any, *, merge_schema: bool = False, buffer_bytes: int = BUFFER_BYTES
     ) -> None:
@@ -196,6 +217,7 @@ class TableTransaction:
         chunks = ingest.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
+    @_exclusive
     def add(self, written: Sequence[WrittenLeaf], mode: str, where: Predicate | None) -> None:
         """Add rows whose files are already written, beside the existing rows or instead of them.
 
@@ -211,6 +233,7 @@ class TableTransaction:
         else:
             self._transaction.run(Append(head, written))
 
+    @_exclusive
     def overwrite(
         self,
         data: Any,
@@ -237,10 +260,12 @@ class TableTransaction:
         predicate = predicate_of(where, self._current())
         self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
+    @_exclusive
     def delete(self, where: str) -> int:
         """Delete the rows that match `where`, and return their number."""
         return self._counted(self._delete(where))
 
+    @_exclusive
     def _delete(self, where: str) -> Callable[[], int]:
         """Delete the rows that match, and return a function that returns their number.
 
@@ -259,15 +284,18 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: operation.deleted
 
+    @_exclusive
     def delete_where(self, predicate: Predicate) -> int:
         """Delete the rows that match a predicate, and return their number."""
         self._check_open()
         return self._counted(self._delete_where(predicate))
 
+    @_exclusive
     def update(self, values: Mapping[str, str], where: str | None = None) -> int:
         """Set columns in the rows that match `where`, and return the number of these rows."""
         return self._counted(self._update(values, where))
 
+    @_exclusive
     def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
@@ -281,6 +309,7 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: operation.updated
 
+    @_exclusive
     def merge(
         self,
         data: Any,
@@ -293,6 +322,7 @@ class TableTransaction:
         """Match rows by key, and return how many were inserted, updated and deleted."""
         return self._counted(self._merge(data, on, when_matched, when_not_matched, merge_schema))
 
+    @_exclusive
     def _merge(
         self,
         data: Any,
@@ -305,7 +335,7 @@ class TableTransaction:
         if merge_schema and not self.repeated:
             data = self._with_columns(data, "merge")
         snapshot = self._current()
-        source = _whole(data, self._schema)
+        source = ingest.partial_rows(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
@@ -313,6 +343,7 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
+    @_exclusive
     def change_rows(self, change: ChangeRows, scope: Predicate) -> None:
         """Delete rows by their ids and add others.
 
@@ -325,30 +356,35 @@ class TableTransaction:
         self._reads(scope)
         self._transaction.run(change)
 
+    @_exclusive
     def rollback(self, version: Version) -> None:
         """Restore the rows, the schema and the spec of an earlier version."""
         self._current()
         if not self.repeated:
             self._transaction.run(Rollback(version))
 
+    @_exclusive
     def tag(self, name: str, version: Version | None) -> None:
         """Give a version a name; None for the version that the transaction started from."""
         self._current()
         if not self.repeated:
             self._transaction.run(Tag(name, version))
 
+    @_exclusive
     def drop_tag(self, name: str) -> None:
         """Remove a tag."""
         self._current()
         if not self.repeated:
             self._transaction.run(DropTag(name))
 
+    @_exclusive
     def set_properties(self, values: Mapping[str, str | None]) -> None:
         """Set table properties; a value of None removes a property."""
         self._current()
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
 
+    @_exclusive
     def evolve_partitioning(
         self,
         partition_by: Sequence[str | CustomField],
@@ -395,6 +431,7 @@ class TableTransaction:
         """Set texts about a column, such as its `comment`; a value of None removes a text."""
         self._change_schema(DescribeColumn(path, texts))
 
+    @_exclusive
     def has_column(self, path: Path) -> bool:
         """Whether there is a column, or a field of a struct, with this path."""
         try:
@@ -421,6 +458,7 @@ class TableTransaction:
             self._change_schema(AddMissing(operation, columns))
         return data
 
+    @_exclusive
     def _change_schema(self, change: SchemaChange) -> None:
         self._current()
         if not self.repeated:
@@ -442,12 +480,6 @@ class TableTransaction:
 
     def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
         return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)
-
-
-def _whole(data: Any, schema: pa.Schema) -> pa.Table:
-    """The source of a merge, in memory: the commit may run the merge again."""
-    tables = list(ingest.chunks(data, schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 def all_match(tables: Any, predicate: Predicate) -> Any:

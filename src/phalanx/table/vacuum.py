@@ -99,14 +99,13 @@ def vacuum(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "
             "files of that age: pass force=True if there is none"
         )
-    now = policy.now
     expired = expire(snapshot.location, policy, "vacuum", dry_run)
     reach("vacuum.rows-expired")
     with ThreadPoolExecutor(_WORKERS) as pool:
-        sweep = _Sweep(snapshot.location, expired, now - age, dry_run, pool)
+        sweep = _Sweep(snapshot.location, expired, policy.ago(age), dry_run, pool)
         sweep.leaves()
         sweep.orphans()
-        sweep.manifest(now - max(age, SWAP_FLOOR))
+        sweep.manifest(policy.ago(max(age, SWAP_FLOOR)))
         if not dry_run:
             anchor(Snapshot.latest(snapshot.location), pool)
     return VacuumReport(
