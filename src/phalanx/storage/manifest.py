@@ -426,7 +426,7 @@ class ManifestVersion:
         """Merge small fragments, so that reads and swaps stay fast.
 
         It is best called while no swap is in progress: a swap that conflicts with it is retried.
-        A compaction that conflicts with a swap has no effect, and can be repeated later.
+        A compaction that fails is logged and has no effect: it can be repeated later.
         """
         dataset = self.location.open(self.location.manifest)
         try:

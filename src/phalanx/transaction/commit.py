@@ -152,8 +152,8 @@ class Transaction:
     def commit(self) -> Snapshot:
         """Make the changes visible, and return the snapshot that has them.
 
-        Raises ConflictError if they conflict with another transaction's; the table is unchanged
-        then.
+        Raises ConflictError if they conflict with another transaction's. The table is unchanged
+        then, except that leaves of a weak table may be committed already.
         """
         if self._failed:
             raise PhalanxError(
