@@ -16,8 +16,8 @@ import pyarrow as pa
 import phalanx
 from bench.measure import Figure, interleaved
 from phalanx.lru import LruCache
-from phalanx.storage.manifest_update import ManifestUpdate
-from phalanx.storage.names import leaf_id
+from phalanx.storage.manifest_update import NAMESPACE, ManifestUpdate
+from phalanx.storage.names import leaf_id, object_id
 from phalanx.storage.records import LeafRow, TransactionRecord
 from phalanx.table.table import Table
 from phalanx.transaction import snapshot as snapshots
@@ -48,6 +48,8 @@ def table_of(folder: Path, leaves: int) -> Table:
             byte_count=50_000,
             fragment_count=1,
         )
+        values = dict(zip((f.field_id for f in spec.fields), leaf.keys, strict=True))
+        update.put(object_id(1, leaf.names), NAMESPACE, {}, values)
         update.put_leaf(leaf, spec, head.sequence)
     update.put_head(head)
     update.put_transaction(TransactionRecord.of(head, "append"))
