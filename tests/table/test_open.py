@@ -1,10 +1,11 @@
 import datetime as dt
+import shutil
 
 import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx import InvalidInput, TableNotFound
+from phalanx import CorruptTable, InvalidInput, TableNotFound
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 
@@ -95,3 +96,13 @@ class TestRefused:
     def test_a_time_before_it(self, root, table):
         with pytest.raises(TableNotFound, match="did not exist yet"):
             phalanx.open(root, version=dt.datetime(1999, 1, 1, tzinfo=dt.UTC))
+
+
+def test_a_table_that_has_lost_its_manifest(root):
+    phalanx.create(root, pa.schema([("id", pa.int64())])).append([{"id": 1}])
+    shutil.rmtree(root / "__manifest")
+    with pytest.raises(CorruptTable, match="has lost its manifest: its leaves are still there"):
+        phalanx.open(root)
+    report = phalanx.check(root)
+    assert not report.ok
+    assert "has lost its manifest" in str(report)

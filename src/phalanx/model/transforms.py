@@ -22,6 +22,9 @@ Each transform is one class that owns everything about itself:
 | truncate       | source's type  | NULL                     | yes       |
 | expression     | as declared    | as the expression says   | some are  |
 
+Beyond its class a new transform needs its name in `partition_by` (`phalanx.model.specs`), and for
+joins without a shuffle its twin in Spark (`phalanx.spark.transforms`, `jvm/Functions.scala`).
+
 Time is cut in UTC: a zoned timestamp counts as its instant, one without a zone as if it were UTC.
 """
 

@@ -18,7 +18,7 @@ from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
-from phalanx.storage import manifest, object_store
+from phalanx.storage import folders, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
@@ -247,7 +247,7 @@ def drop_table(request: TableRequest) -> Reply:
     location = request.warehouse.location(request.ident)
     if not manifest.exists(location):
         return {"dropped": False}
-    object_store.remove(location)
+    folders.remove(location)
     return {"dropped": True}
 
 

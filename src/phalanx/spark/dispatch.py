@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from phalanx.errors import PhalanxError
 from phalanx.spark.requests import BadRequest, Request, build
-from phalanx.storage.lance_errors import SECRET
+from phalanx.storage.object_store import SECRET
 
 log = logging.getLogger("phalanx.spark")
 

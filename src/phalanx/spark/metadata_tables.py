@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from phalanx.table import inspect
 from phalanx.transaction.snapshot import Snapshot
+
+_SPECS = pa.schema(
+    [
+        ("spec_id", pa.int32()),
+        ("is_current", pa.bool_()),
+        ("position", pa.int32()),
+        ("field_id", pa.string()),
+        ("transform", pa.string()),
+        ("result_type", pa.string()),
+    ]
+)
 
 
 def _specs(snapshot: Snapshot) -> pa.Table:
@@ -25,32 +37,36 @@ def _specs(snapshot: Snapshot) -> pa.Table:
         for spec in head.specs
         for position, field in enumerate(spec.fields)
     ]
-    schema = pa.schema(
-        [
-            ("spec_id", pa.int32()),
-            ("is_current", pa.bool_()),
-            ("position", pa.int32()),
-            ("field_id", pa.string()),
-            ("transform", pa.string()),
-            ("result_type", pa.string()),
-        ]
-    )
-    return pa.Table.from_pylist(rows, schema)
+    return pa.Table.from_pylist(rows, _SPECS)
 
 
-#: Their names, and the function that makes the rows of each.
-TABLES: dict[str, Callable[[Snapshot], pa.Table]] = {
-    "partitions": inspect.partitions,
-    "snapshots": inspect.snapshots,
-    "files": inspect.files,
-    "specs": _specs,
+@dataclass(frozen=True)
+class MetadataTable:
+    """One metadata table."""
+
+    #: Makes its rows.
+    rows: Callable[[Snapshot], pa.Table]
+    #: Its columns; None where they depend on the table's specs.
+    schema: pa.Schema | None
+
+
+#: The metadata tables by name.
+TABLES = {
+    "partitions": MetadataTable(inspect.partitions, None),
+    "snapshots": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
+    "files": MetadataTable(inspect.files, inspect.FILES),
+    "specs": MetadataTable(_specs, _SPECS),
 }
 
 
 def rows_of(snapshot: Snapshot, name: str) -> pa.Table:
-    return TABLES[name](snapshot)
+    return TABLES[name].rows(snapshot)
 
 
 def schema_of(snapshot: Snapshot, name: str) -> pa.Schema:
-    """The columns of a metadata table. Without leaves it has no rows, and is made at once."""
-    return TABLES[name](snapshot.with_leaves(snapshot.leaves.none())).schema
+    """The columns of a metadata table."""
+    table = TABLES[name]
+    if table.schema is not None:
+        return table.schema
+    # Without leaves there are no rows to make.
+    return table.rows(snapshot.with_leaves(snapshot.leaves.none())).schema

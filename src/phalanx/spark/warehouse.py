@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from phalanx.errors import InvalidInput
 from phalanx.spark.conf import STORAGE_PREFIX, WAREHOUSE
-from phalanx.storage import object_store
+from phalanx.storage import folders
 from phalanx.storage.location import MANIFEST, Location
 
 _NAMESPACE = "_namespace.json"
@@ -57,7 +57,7 @@ class Warehouse:
         folder = self._folder(parts)
         if folder.path is not None:
             return folder.path.is_dir() and not (folder.path / MANIFEST).exists()
-        children = object_store.children(folder)
+        children = folders.children(folder)
         return bool(children) and MANIFEST not in children
 
     def namespaces(self, parts: Sequence[str]) -> list[str]:
@@ -65,7 +65,7 @@ class Warehouse:
         names = [
             name
             for name in self._folders(parts)
-            if MANIFEST not in object_store.children(self._folder([*parts, name]))
+            if MANIFEST not in folders.children(self._folder([*parts, name]))
         ]
         return sorted({*names, DEFAULT} if not parts else names)
 
@@ -74,24 +74,24 @@ class Warehouse:
         return [
             name
             for name in self._folders(parts)
-            if MANIFEST in object_store.children(self._folder([*parts, name]))
+            if MANIFEST in folders.children(self._folder([*parts, name]))
         ]
 
     def _folders(self, parts: Sequence[str]) -> list[str]:
         folder = self._folder(parts)
-        children = object_store.children(folder)
+        children = folders.children(folder)
         names = [name for name in children if not name.startswith((".", "_"))]
         if folder.path is not None:
             names = [name for name in names if (folder.path / name).is_dir()]
         return sorted(names)
 
     def create_namespace(self, parts: Sequence[str], properties: Mapping[str, str]) -> None:
-        object_store.write(self._folder(parts), _NAMESPACE, json.dumps(dict(properties)).encode())
+        folders.write(self._folder(parts), _NAMESPACE, json.dumps(dict(properties)).encode())
 
     def namespace_properties(self, parts: Sequence[str]) -> dict[str, str]:
         folder = self._folder(parts)
-        stored = object_store.read(folder, _NAMESPACE)
+        stored = folders.read(folder, _NAMESPACE)
         return {"location": folder.uri} | (json.loads(stored) if stored else {})
 
     def drop_namespace(self, parts: Sequence[str]) -> None:
-        object_store.remove(self._folder(parts))
+        folders.remove(self._folder(parts))

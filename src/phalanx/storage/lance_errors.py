@@ -1,14 +1,18 @@
-"""What Lance's errors mean.
+"""Lance's errors: what each of them means, and what a user is told.
 
-Lance raises `OSError` and `ValueError` for nearly everything, and only the message distinguishes a
-lost race from a missing file. Every message that Phalanx relies on is listed here, so that a new
-version of Lance is checked in one place (`tests/storage/test_lance_errors.py` provokes each one).
+Lance raises `OSError` and `ValueError` for nearly everything, and only the text tells a lost race
+from a missing file. Every text that Phalanx relies on is here, so that a new version of Lance is
+checked in one place (`tests/storage/test_lance_errors.py` provokes each of them). So are the
+sentences for users: `manifest_error`, `leaf_error`, `damaged_leaf` and `refused_filter`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.storage.object_store import without_secrets
 
 #: The errors that Lance raises. Any other class would be a bug, so it is not caught.
 LANCE_ERRORS = (OSError, ValueError)
@@ -43,10 +47,7 @@ def reason(error: BaseException, options: Mapping[str, str] | None = None) -> st
     """The first line of an error, without locations in Lance's source and without secrets."""
     text = str(error).split("\n")[0].split(", /")[0]
     text = _WRAPPERS.sub("", text)
-    for name, value in (options or {}).items():
-        if SECRET.search(name) and value:
-            text = text.replace(value, "***")
-    return text
+    return without_secrets(text, options)
 
 
 def is_missing(error: BaseException) -> bool:
@@ -102,3 +103,59 @@ def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
     for subclass in kind.__subclasses__():
         yield subclass
         yield from _subclasses(subclass)
+
+
+# What a user is told. `options` are the storage options, whose secrets stay out of the texts.
+
+
+def manifest_error(uri: str, error: Exception, options: Mapping[str, str] | None) -> PhalanxError:
+    """The error for a manifest that cannot be opened or read."""
+    if is_missing(error):
+        return TableNotFound(f"there is no table at {uri}: make one with phalanx.create")
+    if is_unknown_store(error):
+        return InvalidInput(f"cannot reach {uri}: {reason(error, options)}")
+    if is_unreachable(error):
+        return PhalanxError(f"cannot reach {uri}: {reason(error, options)}")
+    return CorruptTable(f"cannot read the manifest of {uri}: {reason(error, options)}")
+
+
+def lost_manifest(uri: str) -> CorruptTable:
+    """The error for a folder that has leaves and no manifest."""
+    return CorruptTable(
+        f"the table at {uri} has lost its manifest: its leaves are still there, so restore the "
+        "folder __manifest from a backup"
+    )
+
+
+def replaced_manifest(uri: str) -> TableNotFound:
+    """The error for a manifest whose version is gone since it was opened."""
+    return TableNotFound(
+        f"the table {uri} no longer exists as it was opened: it was dropped, or this version was "
+        "removed by vacuum; if neither, run check()"
+    )
+
+
+def leaf_error(
+    uri: str, version: int | None, error: Exception, options: Mapping[str, str] | None
+) -> PhalanxError:
+    """The error for a version of a leaf that cannot be opened."""
+    if is_unreachable(error):
+        return PhalanxError(f"cannot reach {uri}: {reason(error, options)}")
+    return CorruptTable(
+        f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table was "
+        "dropped and made again, reopen the table; if not, run check() "
+        f"({reason(error, options)})"
+    )
+
+
+def damaged_leaf(uri: str, error: Exception, options: Mapping[str, str] | None) -> CorruptTable:
+    """The error for a file of a leaf that is missing or cannot be decoded."""
+    return CorruptTable(
+        f"a file of the leaf {uri} is gone or damaged ({reason(error, options)}): if the table was "
+        "vacuumed or made again meanwhile, reopen it; if not, run check()"
+    )
+
+
+def refused_filter(text: str, error: Exception) -> InvalidInput:
+    """The error for a filter that Lance cannot evaluate."""
+    return InvalidInput(f"Lance cannot evaluate {text}: {reason(error).split(': ', 1)[-1]}")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
+from phalanx.errors import ConflictError, CorruptTable, PhalanxError
 from phalanx.model.dialect import to_text
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
@@ -464,14 +464,8 @@ def open_leaf(location: Location, folder: str, version: int | None) -> Any:
     uri = location.child(folder)
     try:
         return location.open(uri, version, leaf_session())
-    except (ValueError, OSError) as error:
-        if lance_errors.is_unreachable(error):
-            raise PhalanxError(f"cannot reach {uri}: {location.reason(error)}") from None
-        raise CorruptTable(
-            f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table "
-            "was dropped and made again, reopen the table; if not, run check() "
-            f"({location.reason(error)})"
-        ) from None
+    except LANCE_ERRORS as error:
+        raise lance_errors.leaf_error(uri, version, error, location.options) from None
 
 
 def scanned(
@@ -515,16 +509,11 @@ def evaluating(
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
         lance_errors.raise_interrupt(error)
-        text = location.reason(error)
         if lance_errors.is_damage(error):
-            raise CorruptTable(
-                f"a file of the leaf {uri} is gone or damaged ({text}): if the table was vacuumed "
-                f"or made again meanwhile, reopen it; if not, run check()"
-            ) from None
+            raise lance_errors.damaged_leaf(uri, error, location.options) from None
         if where is None or not lance_errors.refuses_filter(error):
             raise
-        reason = text.split(": ", 1)[-1]
-        raise InvalidInput(f"Lance cannot evaluate {to_text(where)}: {reason}") from None
+        raise lance_errors.refused_filter(to_text(where), error) from None
 
 
 def _marked(fragments: Iterable[tuple[Any, FragmentMetadata | None]]) -> tuple[LeafDelta, int]:

@@ -12,12 +12,10 @@ from urllib.parse import unquote, urlsplit
 import lance
 
 from phalanx.errors import InvalidInput
-from phalanx.storage import lance_errors
+from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
-#: Schemes whose URIs begin with a bucket.
-_STORES = ("s3", "gs", "az")
 
 
 class Location:
@@ -37,16 +35,11 @@ class Location:
             # Hadoop's form of a path, in which nothing is quoted.
             text = text.removeprefix("file:")
         self.is_local = "://" not in text
-        scheme, _, rest = text.partition("://")
-        if not self.is_local and (not rest.strip("/") or (scheme in _STORES and rest[0] == "/")):
-            raise InvalidInput(f"{text!r} names no bucket: write it as {scheme}://bucket/table")
+        if not self.is_local:
+            object_store.check_uri(text)
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None
-        for name, value in (self.options or {}).items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise InvalidInput(
-                    f"storage_options map strings to strings: {name!r} has a {type(value).__name__}"
-                )
+        object_store.check_options(self.options or {})
 
     @property
     def path(self) -> Path | None:

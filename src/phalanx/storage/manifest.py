@@ -25,7 +25,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
+from phalanx.errors import CorruptTable, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
 from phalanx.model.literals import quote
 from phalanx.model.schema import TableSchema
@@ -45,6 +45,7 @@ from phalanx.storage.manifest_update import (
     ManifestUpdate,
     partition_columns,
 )
+from phalanx.storage.names import is_leaf_folder
 from phalanx.storage.records import EpochRecord, TagRecord, TimelineRow, TransactionRecord
 
 #: A feature flag that no stock client knows: with it they refuse to write, but still read.
@@ -395,10 +396,7 @@ class ManifestVersion:
                     return self._scan(present, filter, many, False)
             if not lance_errors.is_missing(error):
                 raise _unreadable(self.location, error) from error
-            raise TableNotFound(
-                f"the table {self.location.uri} no longer exists as it was opened: it was "
-                "dropped, or this version was removed by vacuum; if neither, run check()"
-            ) from None
+            raise lance_errors.replaced_manifest(self.location.uri) from None
 
     def _scan(
         self, columns: Sequence[str], filter: str, many: bool, use_index: bool | None
@@ -564,10 +562,9 @@ def _is_absent(location: Location) -> bool:
 
 def _unreadable(location: Location, error: Exception) -> PhalanxError:
     """The error for a manifest that cannot be opened or read."""
-    if lance_errors.is_missing(error):
-        return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
-    if lance_errors.is_unknown_store(error):
-        return InvalidInput(f"cannot reach {location.uri}: {location.reason(error)}")
-    if lance_errors.is_unreachable(error):
-        return PhalanxError(f"cannot reach {location.uri}: {location.reason(error)}")
-    return CorruptTable(f"cannot read the manifest of {location.uri}: {location.reason(error)}")
+    path = location.path
+    if path is not None and path.is_dir() and _is_absent(location):
+        with os.scandir(path) as entries:
+            if any(is_leaf_folder(entry.name) for entry in entries):
+                return lance_errors.lost_manifest(location.uri)
+    return lance_errors.manifest_error(location.uri, error, location.options)

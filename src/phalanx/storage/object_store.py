@@ -1,67 +1,43 @@
-"""Folders that hold tables, on disk or in an object store: listed, read, written and removed."""
+"""The object stores that tables can be in, and which of their options are secret.
+
+Lance reaches the stores. A new one needs an entry here, and in `phalanx.storage.lance_errors` the
+texts that tell that it cannot be reached.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import tempfile
-import uuid
-from pathlib import Path
+import re
+from collections.abc import Mapping
 
-from lance.file import LanceFileSession
+from phalanx.errors import InvalidInput
 
-from phalanx.storage.location import MANIFEST, Location
+#: The stores by the scheme of their URIs, each with what a URI names first.
+STORES = {"s3": "bucket", "gs": "bucket", "az": "container"}
 
-
-def children(folder: Location) -> set[str]:
-    """The names of the folders and files directly in a folder; empty if it does not exist."""
-    if folder.path is not None:
-        with contextlib.suppress(OSError):
-            return set(os.listdir(folder.path))
-        return set()
-    return {path.split("/")[0] for path in _session(folder).list()}
+#: Names of storage options whose values must not be shown.
+SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
 
 
-def remove(folder: Location) -> None:
-    """Delete a folder and everything in it. On disk it disappears atomically."""
-    if folder.path is not None:
-        # Rename it first, so that no reader sees half a table.
-        hidden = folder.path.with_name(f".{folder.path.name}.{uuid.uuid4().hex}.dropped")
-        os.rename(folder.path, hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
-        return
-    session = _session(folder)
-    # The manifest first: without it, the rest is no longer a table.
-    for path in sorted(session.list(), key=lambda path: not path.startswith(f"{MANIFEST}/")):
-        session.delete_file(path)
+def check_uri(uri: str) -> None:
+    """Raise InvalidInput for the URI of a store that names no bucket. Other schemes are Lance's."""
+    scheme, _, rest = uri.partition("://")
+    if not rest.strip("/") or (scheme in STORES and rest[0] == "/"):
+        first = STORES.get(scheme, "bucket")
+        raise InvalidInput(f"{uri!r} names no {first}: write it as {scheme}://{first}/table")
 
 
-def write(folder: Location, name: str, content: bytes) -> None:
-    """Write a small file into a folder, which is created if it does not exist."""
-    if folder.path is not None:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        (folder.path / name).write_bytes(content)
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        _session(folder).upload_file(file.name, name)
+def check_options(options: Mapping[str, str]) -> None:
+    """Raise InvalidInput for storage options that are not strings."""
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InvalidInput(
+                f"storage_options map strings to strings: {name!r} has a {type(value).__name__}"
+            )
 
 
-def read(folder: Location, name: str) -> bytes | None:
-    """The content of a small file in a folder; None if it does not exist."""
-    if folder.path is not None:
-        with contextlib.suppress(OSError):
-            return (folder.path / name).read_bytes()
-        return None
-    if name not in children(folder):
-        return None
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "file"
-        _session(folder).download_file(name, os.fspath(path))
-        return path.read_bytes()
-
-
-def _session(folder: Location) -> LanceFileSession:
-    return LanceFileSession(folder.uri, folder.options)
+def without_secrets(text: str, options: Mapping[str, str] | None) -> str:
+    """A text in which no secret value of the options is left."""
+    for name, value in (options or {}).items():
+        if SECRET.search(name) and value:
+            text = text.replace(value, "***")
+    return text

@@ -24,6 +24,26 @@ from phalanx.transaction.snapshot import Snapshot
 _OF_LEAVES = ("spec", "rows", "bytes", "fragments", "version", "uri")
 
 
+#: The columns of `snapshots` and `files`.
+SNAPSHOTS = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("committed_at", pa.timestamp("us", "UTC")),
+        ("operation", pa.string()),
+        ("transaction_id", pa.string()),
+        *((name, pa.int64()) for name in ("rows_added", "rows_removed", "leaves")),
+    ]
+)
+FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition", pa.string()),
+        ("spec", pa.int32()),
+        *((name, pa.int64()) for name in ("fragment", "rows", "deleted_rows", "bytes")),
+    ]
+)
+
+
 def partitions(snapshot: Snapshot) -> pa.Table:
     """One row for each leaf: its partition values and its size, version and URI."""
     leaves, head = snapshot.leaves, snapshot.head
@@ -57,30 +77,30 @@ def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
 
 def snapshots(snapshot: Snapshot) -> pa.Table:
     """One row for each transaction up to this snapshot, oldest first."""
-    records = snapshot.manifest.transactions()
-    columns: dict[str, tuple[list[Any], pa.DataType]] = {
-        "version": ([record.sequence for record in records], pa.int64()),
-        "committed_at": ([r.committed_at for r in records], pa.timestamp("us", "UTC")),
-        "operation": ([record.operation for record in records], pa.string()),
-        "transaction_id": ([record.id for record in records], pa.string()),
-        "rows_added": ([record.rows_added or 0 for record in records], pa.int64()),
-        "rows_removed": ([record.rows_removed or 0 for record in records], pa.int64()),
-        "leaves": ([record.leaves or 0 for record in records], pa.int64()),
-    }
-    return pa.table({name: pa.array(cells, type) for name, (cells, type) in columns.items()})
+    rows = [
+        {
+            "version": record.sequence,
+            "committed_at": record.committed_at,
+            "operation": record.operation,
+            "transaction_id": record.id,
+            "rows_added": record.rows_added or 0,
+            "rows_removed": record.rows_removed or 0,
+            "leaves": record.leaves or 0,
+        }
+        for record in snapshot.manifest.transactions()
+    ]
+    return pa.Table.from_pylist(rows, SNAPSHOTS)
 
 
 def files(snapshot: Snapshot) -> pa.Table:
-    """One row for each data file; opens every leaf."""
+    """One row for each data file of the leaves."""
     rows = []
     for row in snapshot.leaves.rows():
         leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
         partition = json.dumps(values_of(snapshot, row), default=str)
         for file in leaf.data_files(row.read_version):
             rows.append({**file._asdict(), "partition": partition, "spec": row.spec_id})
-    types = {"path": pa.string(), "partition": pa.string(), "spec": pa.int32()}
-    types |= {name: pa.int64() for name in ("fragment", "rows", "deleted_rows", "bytes")}
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
+    return pa.Table.from_pylist(rows, FILES)
 
 
 def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> pa.Table:

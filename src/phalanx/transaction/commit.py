@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
-from phalanx.model.properties import ANCHOR
+from phalanx.model.properties import ANCHOR, ISOLATION
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
@@ -28,7 +28,7 @@ from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TransactionRecord
-from phalanx.transaction.conflicts import check_isolation, same_rows
+from phalanx.transaction.conflicts import same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -94,7 +94,7 @@ class Transaction:
         self.base, self.epoch = base, epoch
         self.id = transaction_id or uuid.uuid4().hex
         self.named = transaction_id is not None
-        self.isolation = check_isolation(isolation)
+        self.isolation = ISOLATION.kind.read(isolation, "isolation")
         self.durable = durably and base.location.is_local
         self._started = started
         self.operations: list[Operation] = []

@@ -16,23 +16,18 @@ The rules for a change that was computed on version B of a leaf and is applied t
 "Run again" means to compute the change on H, for that leaf only. Reads are checked as well: if rows
 that a transaction has read were changed, the transaction cannot be run again (its author may have
 made decisions based on them) and fails.
+
+What concerns the table as a whole is checked where it is known: that the table, its schema and what
+was read are still the same in `phalanx.transaction.commit`, that files fit the schema and spec in
+`phalanx.transaction.view`, and which leaves a change looks at again in
+`phalanx.table.operations.leaf_results`.
 """
 
 from __future__ import annotations
 
-from phalanx.errors import InvalidInput
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.records import LeafChange
-
-ISOLATIONS = ("serializable", "snapshot")
-
-
-def check_isolation(isolation: str) -> str:
-    """Raise InvalidInput for an unknown isolation level; returns a known one."""
-    if isolation not in ISOLATIONS:
-        raise InvalidInput(f"isolation is 'serializable' or 'snapshot', not {isolation!r}")
-    return isolation
 
 
 def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: str) -> bool:

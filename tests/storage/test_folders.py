@@ -1,0 +1,76 @@
+"""Folders that hold tables, on a disk and in an object store."""
+
+import uuid
+
+import pytest
+
+import phalanx
+from phalanx.storage import folders
+from phalanx.storage.location import Location
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request, tmp_path):
+    """A function from a name to a place in a fresh folder."""
+    if request.param == "disk":
+        return lambda name="": Location(tmp_path / "root" / name)
+    options = request.getfixturevalue("s3_options")
+    root = f"s3://lake/{uuid.uuid4().hex}"
+    return lambda name="": Location(f"{root}/{name}".rstrip("/"), options)
+
+
+def test_a_folder_that_is_not_there(place):
+    assert folders.children(place("none")) == set()
+    assert folders.read(place("none"), "file") is None
+
+
+def test_write_and_read(place):
+    folders.write(place("a"), "file.json", b"{}")
+    assert folders.read(place("a"), "file.json") == b"{}"
+    assert folders.read(place("a"), "other.json") is None
+    folders.write(place("a"), "file.json", b"more")
+    assert folders.read(place("a"), "file.json") == b"more"
+
+
+def test_children(place):
+    folders.write(place("a"), "one", b"1")
+    folders.write(place("a/inner"), "two", b"2")
+    folders.write(place("b"), "three", b"3")
+    assert folders.children(place()) == {"a", "b"}
+    assert folders.children(place("a")) == {"one", "inner"}
+
+
+def test_a_name_that_begins_like_another(place):
+    folders.write(place("ab"), "x", b"1")
+    assert folders.children(place("a")) == set()
+
+
+def test_remove(place):
+    folders.write(place("a"), "one", b"1")
+    folders.write(place("a/inner"), "two", b"2")
+    folders.write(place("ab"), "three", b"3")
+    folders.remove(place("a"))
+    assert folders.children(place("a")) == set()
+    assert folders.children(place()) == {"ab"}
+
+
+def test_remove_a_table(place):
+    at = place("t")
+    table = phalanx.create(at.uri, _schema(), ["id"], storage_options=at.options)
+    table.append([{"id": 1}])
+    folders.remove(at)
+    with pytest.raises(phalanx.TableNotFound):
+        phalanx.open(at.uri, storage_options=at.options)
+    assert folders.children(at) == set()
+
+
+def test_the_trash_is_gone_too(tmp_path):
+    folders.write(Location(tmp_path / "root" / "a"), "one", b"1")
+    folders.remove(Location(tmp_path / "root" / "a"))
+    assert list((tmp_path / "root").iterdir()) == []
+
+
+def _schema():
+    import pyarrow as pa
+
+    return pa.schema([("id", pa.int64())])
