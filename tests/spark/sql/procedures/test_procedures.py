@@ -64,14 +64,13 @@ def test_advice_is_statements_that_run(table):
 
 
 def test_a_quote_in_what_is_advised(lake):
-    """The text of a statement means what it says to Spark, too."""
-    lake.sql("CREATE TABLE {db}.t (`it's` INT, c STRING) PARTITIONED BY (`it's`)")
-    lake.sql("INSERT INTO {db}.t SELECT id, 'x' FROM range(40)")
-    report = [row.report.strip() for row in call(lake, "advise", f"'{lake.name}.t'")]
+    """A text in a statement means the same to Spark."""
+    lake.sql("CREATE TABLE {db}.`it's` (id INT, c STRING) PARTITIONED BY (c)")
+    lake.sql("INSERT INTO {db}.`it's` VALUES (1, 'US'), (2, 'DE')")
+    report = [row.report.strip() for row in call(lake, "advise", f"'{lake.name}.it\\'s'")]
     (evolve,) = [line for line in report if "evolve_partitioning" in line]
-    assert "\\'s" in evolve
     lake.sql(evolve)
-    assert lake.open("t").spec.id == 2
+    assert lake.open("it's").spec.id == 2
 
 
 @pytest.mark.parametrize(
