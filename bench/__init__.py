@@ -1,1 +1,1 @@
-"""Measurements: each a ratio against a baseline in the same run, because machines are noisy."""
+"""Measurements. Most are ratios to a baseline in the same run, because machines are noisy."""

@@ -1,6 +1,6 @@
-"""`make bench`: run every measurement in a process of its own, and print what it found.
+"""`make bench`: run every measurement in its own process and print its figures.
 
-Name some to run only those: `make bench ARGS="planning write"`.
+Pass names to run only those: `make bench ARGS="planning write"`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "merge",
     "evolve",
     "optimize",
     "bridge",

@@ -1,8 +1,8 @@
-"""What the bridge between Spark and Python costs a query: warm, at first, and after idleness.
+"""What the bridge between Spark and Python costs a query: warm, first, and after idle time.
 
-Spark ends its idle Python workers after a minute, so the first query after one starts them anew.
-The cost of a warm query is the time that its calls into the planner take, all together; what a
-query costs more after idleness is its whole time, less the time of a warm one.
+Spark ends Python workers that were idle for a minute, so the next query starts them again. The cost
+of a warm query is the total time of its calls into the planner. The extra cost after idle time is
+the time of the whole query, less the time of a warm one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from phalanx.spark import session
 
 QUERY = "SELECT sum(id) FROM lake.db.events WHERE country = 'US'"
 _IDLE = 61
-#: Spark looks for idle workers every ten seconds.
+#: Seconds until Spark has noticed: it checks for idle workers every ten seconds.
 _LOOKS = 11
 
 
 def main() -> int:
-    # An installed package is compiled; so must this one be, for workers that have just started.
+    # An installed package has bytecode files. Have them written here too, for new workers.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:
         spark = session(
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def measure(spark: Any) -> list[Figure]:
-    # Spark itself is warm, and so is its Python, before the first call of ours.
+    # Warm up Spark and its Python before the first call into Phalanx.
     spark.range(10).selectExpr("sum(id)").collect()
     first = seconds(lambda: spark.sql("SHOW NAMESPACES IN lake").collect())
     spark.sql("CREATE NAMESPACE lake.db")
@@ -76,9 +76,9 @@ def measure(spark: Any) -> list[Figure]:
         Figure("a warm query, whole", warm * 1e3, "ms"),
         Figure("a warm query, calls into the planner", statistics.median(counts), "calls"),
         Figure("a warm query, time in those calls", statistics.median(calls) * 1e3, "ms", 15),
-        Figure(f"the first query after {_IDLE} s of idleness, whole", idle * 1e3, "ms"),
-        Figure(f"after {_IDLE} s, time in calls into the planner", planner * 1e3, "ms"),
-        Figure(f"after {_IDLE} s, more than a warm query", (idle - warm) * 1e3, "ms", 800),
+        Figure(f"the first query after {_IDLE} s idle, whole", idle * 1e3, "ms"),
+        Figure(f"after {_IDLE} s idle, time in calls into the planner", planner * 1e3, "ms"),
+        Figure(f"after {_IDLE} s idle, extra over a warm query", (idle - warm) * 1e3, "ms", 800),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Commits on a table of 100k leaves, many writers at once, and a delete of many partitions."""
+"""Commits to a table of 100k leaves, many concurrent writers, and a delete of many partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_A_STORE = 3
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
 
 
-#: An object store on this machine, with a bucket `lake`; it prints where it is.
+#: Starts an object store on this machine with a bucket `lake`, and prints its endpoint.
 STORE = """
 import logging, time, boto3
 from moto.server import ThreadedMotoServer
@@ -105,7 +105,7 @@ def together(
     each: int = EACH,
     options: dict[str, str] | None = None,
 ) -> tuple[float, float, float]:
-    """Commits a second, the slowest commit, and the slowest writer against the mean."""
+    """Commits per second, the slowest commit in seconds, and the slowest writer over the mean."""
     phalanx.create(uri, SCHEMA, partition_by=["k"], storage_options=options)
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(workers + 1), context.Queue()
@@ -144,9 +144,9 @@ def many_writers(root: Path) -> list[Figure]:
 
 
 def in_a_store() -> list[Figure]:
-    """The same in an object store, where no lock keeps writers in line: figures to look at.
+    """Concurrent writers in an object store, where there is no lock. The figures have no bounds.
 
-    The store is a simulation on this machine, in one process with a lock of its own.
+    The store is simulated on this machine, by one process that has a lock of its own.
     """
     server = subprocess.Popen(
         [sys.executable, "-c", STORE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -179,7 +179,7 @@ def in_a_store() -> list[Figure]:
 
 
 def mass_delete(folder: Path) -> list[Figure]:
-    """1,000 whole partitions leave the table in one transaction."""
+    """Delete 1,000 whole partitions in one transaction."""
     table = table_of(folder, 100_000)
     took = seconds(lambda: table.delete("ts >= '2025-01-01' AND ts < '2025-01-11'"))
     return [Figure("delete 1,000 of 100k partitions", took, "s", 1)]

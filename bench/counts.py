@@ -1,4 +1,4 @@
-"""`count` and `count_by` from metadata, against reading the rows."""
+"""`count` and `count_by` from metadata, compared with reading the rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.measure import Figure, interleaved
 from bench.write import rows
 
 WHERE = "tenant < 400"
-#: One call takes less than a millisecond: how long depends on what ran before it.
+#: Calls per run. One call takes less than a millisecond, and its time depends on what ran before.
 CALLS = 20
 
 

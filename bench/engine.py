@@ -1,4 +1,4 @@
-"""A Spark session for measurements, and queries run until nothing is left of them."""
+"""A Spark session for measurements, and queries that are run without keeping their rows."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def spark(folder: Path, **more: str) -> Any:
 
 
 def drain(frame: Any) -> None:
-    """Run a query and drop its rows."""
+    """Run a query and discard its rows."""
     frame.write.format("noop").mode("overwrite").save()

@@ -1,4 +1,4 @@
-"""Changes of shape on a table of 10,000 leaves: none of them may touch one."""
+"""Changes of schema and spec in a table of 10,000 leaves: none of them may rewrite a leaf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main() -> int:
         table_of(folder / "table", LEAVES)
 
         def timed(name: str, call: str, *args: object, **options: object) -> None:
-            """One change by somebody who has just opened the table."""
+            """Make one change through a newly opened table."""
             change = getattr(phalanx.open(folder / "table"), call)
             times.setdefault(name, []).append(seconds(lambda: change(*args, **options)))
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _name(folder: Path) -> str:
-    """What the column that began as `country` is called now."""
+    """The current name of the column that was created as `country`."""
     return phalanx.open(folder / "table").schema.names[2]
 
 

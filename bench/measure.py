@@ -1,4 +1,4 @@
-"""How things are timed and told."""
+"""How work is timed and figures are printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure and what it should be at most (or at least)."""
+    """One measured figure and its bound: an upper bound, or a lower one with `at_least`."""
 
     name: str
     value: float
@@ -41,7 +41,7 @@ def seconds(work: Callable[[], Any]) -> float:
 
 
 def interleaved(runs: int, *works: Callable[[], Any]) -> list[float]:
-    """The median time of each piece of work, the pieces run in turn."""
+    """The median time of each piece of work in seconds. The pieces run in turn."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(runs):
         for found, work in zip(times, works, strict=True):
@@ -50,5 +50,5 @@ def interleaved(runs: int, *works: Callable[[], Any]) -> list[float]:
 
 
 def peak_memory() -> float:
-    """The most memory this process has held, in MB."""
+    """The peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,6 +1,6 @@
-"""optimize of 1,000 leaves of 20 small files each, against pylance, one leaf after another.
+"""Optimize 1,000 leaves of 20 small files each, compared with pylance on one leaf after another.
 
-A number as argument is the number of leaves.
+The number of leaves can be passed as an argument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RUNS = 3
 
 
 def build(folder: Path, leaves: int) -> None:
-    """A table of small files, all of them published for plain Lance."""
+    """Create a table of small files, with every leaf anchored for plain Lance."""
     schema = pa.schema([("id", pa.int64()), ("tenant", pa.int32()), ("value", pa.float64())])
     table = phalanx.create(folder, schema, partition_by=["tenant"])
     random, count = np.random.default_rng(7), leaves * ROWS
@@ -46,7 +46,7 @@ def main(leaves: int) -> int:
     try:
         build(root / "table", leaves)
         expected = phalanx.open(root / "table").count()
-        # Every run has a copy of its own, made before the clock runs.
+        # Every run has its own copy, created before timing starts.
         names = [f"{who}-{run}" for run in range(RUNS) for who in ("pylance", "phalanx")]
         for name in names:
             shutil.copytree(root / "table", root / name)

@@ -1,6 +1,6 @@
 """Open a table and prune its leaves, at 1k, 10k and 100k leaves.
 
-The manifests are real; the leaves behind them are not, because planning opens none.
+The manifests are real. The leaves do not exist, because planning opens none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import pyarrow as pa
 
 import phalanx
 from bench.measure import Figure, interleaved
-from phalanx.storage.manifest_update import NAMESPACE, TABLE, VERSION, ManifestUpdate
+from phalanx.lru import LruCache
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.names import leaf_id
+from phalanx.storage.records import LeafRow, TransactionRecord
 from phalanx.table.table import Table
 from phalanx.transaction import snapshot as snapshots
 
@@ -28,37 +31,27 @@ def table_of(folder: Path, leaves: int) -> Table:
     table = phalanx.create(folder, SCHEMA, partition_by=["days(ts)", "country", "bucket(5, id)"])
     snapshot = table._snapshot
     head = snapshot.head.after(snapshot.head.committed_at, "bench")
-    rows = ManifestUpdate(head.specs)
+    update, spec = ManifestUpdate(head.specs), head.spec
     for number in range(leaves):
         day, rest = divmod(number, 100)
         year, day = divmod(day, 360)
-        values = {
-            "ts_year": 2025 - year,
-            "ts_month": day // 30 + 1,
-            "ts_day": day % 30 + 1,
-            "country": f"C{rest // 5:02}",
-            "id_bucket": rest % 5,
-        }
-        name = f"v1$n{number:015}"
-        rows.add(name, NAMESPACE, {}, values)
-        rows.add(
-            f"{name}$dataset",
-            TABLE,
-            {},
-            values,
-            location=f"{number:08x}_{name}$dataset",
+        name = f"n{number:015}"
+        leaf = LeafRow(
+            index=-1,
+            object_id=leaf_id(1, [*(f"{name[:-1]}{depth}" for depth in range(4)), name]),
+            location=f"{number:08x}_v1${name}$dataset",
             read_version=2**63 + number,
             spec_id=1,
+            keys=(2025 - year, day // 30 + 1, day % 30 + 1, f"C{rest // 5:02}", rest % 5),
             version_number=1,
-            sequence=2,
             row_count=1000,
             byte_count=50_000,
             fragment_count=1,
         )
-        rows.add(f"{name}$dataset$1", VERSION, read_version=2**63 + number)
-    rows.add_head(head)
-    rows.add_transaction(head, {})
-    snapshot.manifest.swap(rows.to_table())
+        update.put_leaf(leaf, spec, head.sequence)
+    update.put_head(head)
+    update.put_transaction(TransactionRecord.of(head, "append"))
+    snapshot.manifest.swap(update)
     dataset = snapshot.location.open(snapshot.location.manifest)
     dataset.optimize.compact_files(target_rows_per_fragment=20_000)
     dataset.optimize.optimize_indices()
@@ -76,12 +69,12 @@ def main() -> int:
 
             def cached(folder: Path = folder) -> None:
                 os.environ["PHALANX_CACHE"] = str(root / "cache")
-                snapshots._recent = snapshots._Recent(16)  # only the file is left
+                snapshots._recent = LruCache(16)  # only the file is left
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             def uncached(folder: Path = folder) -> None:
-                os.environ["PHALANX_CACHE"] = tempfile.mkdtemp(dir=root)  # it is filled anew
-                snapshots._recent = snapshots._Recent(16)
+                os.environ["PHALANX_CACHE"] = tempfile.mkdtemp(dir=root)  # empty
+                snapshots._recent = LruCache(16)
                 phalanx.open(folder).scan(where=WHERE).plan()
 
             cached()

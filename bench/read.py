@@ -1,4 +1,4 @@
-"""500 leaves of 10k rows, read whole, against one Lance dataset of the same 5M rows."""
+"""Read 500 leaves of 10k rows, compared with one Lance dataset of the same 5M rows."""
 
 from __future__ import annotations
 

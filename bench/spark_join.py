@@ -1,11 +1,11 @@
-"""Joins, aggregates and merges in Spark, each against the same work with the optimization off.
+"""Joins, aggregates and merges in Spark, each compared with the optimization turned off.
 
-- 10M rows joined with 10M, on bucketed keys (16 with 8 buckets): with and without a shuffle.
-- COUNT and GROUP BY over 1,000 partitions: from the manifest, against a query that reads nothing,
-  and against the same queries where the manifest does not answer. `python -m bench.spark_join 100`
-  does this part with 100M rows, too.
-- A star join that leaves 1 % of the partitions: with and without dynamic pruning.
-- A MERGE that changes 1 % of 10M rows, against rewriting the partitions that it touches.
+- 10M rows joined with 10M, on bucketed keys (16 and 8 buckets): with and without a shuffle.
+- COUNT and GROUP BY over 1,000 partitions: answered by the manifest, compared with a query that
+  reads nothing, and with the same queries if the manifest cannot answer them.
+  `python -m bench.spark_join 100` runs this part with 100M rows as well.
+- A star join that selects 1 % of the partitions: with and without dynamic pruning.
+- A MERGE that changes 1 % of 10M rows, compared with rewriting the partitions that it touches.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def join(engine: Any) -> Iterator[Figure]:
         hashed = {"spark.sql.join.preferSortMergeJoin": "false"}
         mine, others = interleaved(RUNS, under(engine, hashed, work), under(engine, hashed, off))
     yield Figure("join 10M with 10M, 16 with 8 buckets, no shuffle", ours * 1e3, "ms")
-    yield Figure("the same with a shuffle", shuffled * 1e3, "ms")
+    yield Figure("join 10M with 10M, 16 with 8 buckets, with a shuffle", shuffled * 1e3, "ms")
     yield Figure("shuffled / not shuffled", shuffled / ours, "x", 2, at_least=True)
-    yield Figure("the same where Spark prefers hash joins", others / mine, "x")
+    yield Figure("shuffled / not shuffled, if Spark prefers hash joins", others / mine, "x")
 
 
 def answers(engine: Any, rows: int) -> Iterator[Figure]:

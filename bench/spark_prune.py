@@ -1,7 +1,7 @@
-"""A query for one partition of many in Spark, against hive-partitioned Parquet.
+"""A query for one partition of many in Spark, compared with Hive-partitioned Parquet.
 
-Parquet is read twice: opened in the query, when Spark lists every folder, and with the listing
-already made. Our table is opened in the query both times.
+Parquet is measured twice: opened in the query, so that Spark lists every folder, and with the
+listing already done. The Phalanx table is opened in the query both times.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bench.measure import Figure, interleaved
 
 ROWS = 100
 RUNS = 7
-#: How much faster than Parquet opened in the query, by the number of partitions.
+#: How many times faster than Parquet opened in the query, by the number of partitions.
 WANTED = {1_000: 10, 10_000: 100}
 
 
 def make(folder: Path, count: int) -> None:
-    """The same rows as a Phalanx table and as a tree of Parquet files."""
+    """Write equal rows to a Phalanx table and to a tree of Parquet files."""
     schema = pa.schema([("tenant", pa.int32()), ("id", pa.int64()), ("x", pa.float64())])
     table = phalanx.create(folder / "lake" / "db" / f"t{count}", schema, ["tenant"])
     ids = pa.array(range(count * ROWS), pa.int64())

@@ -1,4 +1,4 @@
-"""Full scans in Spark, against Spark's own Parquet reader on the same rows.
+"""Full scans in Spark, compared with Spark's own Parquet reader on the same rows.
 
 One table has 4M rows of ordinary columns, the other 500k rows with a vector of 768 floats that
 no query selects.
@@ -28,7 +28,7 @@ WIDE = (
     "SELECT id, rand(1) AS x, concat('doc-', id) AS name, concat('C', id % 10) AS country, "
     "transform(sequence(1, 768), i -> CAST((id + i) % 97 AS FLOAT)) AS v FROM range({rows})"
 )
-#: Queries by name, with the bound on our time over Parquet's.
+#: Queries by name, each with the upper bound of Phalanx's time over Parquet's.
 QUERIES = {
     "all but a string": ("SELECT id, a, b, x, y, ts FROM {table}", 1.15),
     "every column": ("SELECT * FROM {table}", 1.15),
@@ -48,7 +48,7 @@ WIDE_QUERIES = {
 
 
 def make(engine: Any, folder: Path, name: str, query: str, properties: str = "") -> dict[str, str]:
-    """The same rows as a Phalanx table and as Parquet files."""
+    """Write equal rows to a Phalanx table and to Parquet files."""
     engine.sql(
         f"CREATE TABLE lake.db.{name} USING phalanx PARTITIONED BY (country) "
         f"{properties} AS {query}"

@@ -1,4 +1,4 @@
-"""10M rows into 100 partitions in Spark, against Spark's own partitioned Parquet write."""
+"""Write 10M rows to 100 partitions in Spark, compared with Spark's partitioned Parquet write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = "id BIGINT, tenant INT, x DECIMAL(22,1), b INT, name STRING, ts TIMEST
 
 
 class Memory:
-    """The most memory that the Python workers of Spark hold together, in MB."""
+    """The peak memory of all Python workers of Spark together, in MB."""
 
     def __init__(self) -> None:
         self.peak = 0.0
@@ -99,7 +99,7 @@ def main() -> int:
             1.15,
         ),
         Figure(f"with write.distribution = none: {none:.1f} s", none / theirs, "x"),
-        Figure("memory of the Python workers, at most", memory.peak, "MB"),
+        Figure("peak memory of the Python workers", memory.peak, "MB"),
     ]
     print(*figures, sep="\n")
     return int(not all(figure.ok for figure in figures))

@@ -1,4 +1,4 @@
-"""5M rows into 500 leaves, against the same rows into one Lance dataset."""
+"""Write 5M rows to 500 leaves, compared with one Lance dataset."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ object Bridge extends Logging {
     function(interpreter, tried(interpreter))
   }
 
-  /** What runs tasks: on executors, with the interpreter that Spark has for them. Made on the
-   *  driver, because made there it would take over that process's PYTHONPATH. */
+  /** What runs tasks on executors, with the interpreter that Spark has for them. It is created on
+   *  the driver: on an executor it would take over the PYTHONPATH of that process. */
   def tasks: SimplePythonFunction = function(executors, planner.pythonVer)
 
   private def executors: String = conf("spark.pyspark.python")
@@ -66,7 +66,7 @@ object Bridge extends Logging {
   private def tried(interpreter: String): String =
     versions.computeIfAbsent(s"$interpreter $path", _ => version(interpreter))
 
-  /** The version of an interpreter, after a look whether it can do the work. */
+  /** The version of an interpreter. Fails where it cannot do the work. */
   private def version(interpreter: String): String = {
     val look = "import sys, phalanx, pyspark_phalanx; print('%d.%d' % sys.version_info[:2])"
     val said = new StringBuilder
@@ -91,11 +91,14 @@ object Bridge extends Logging {
   def calls: Long = count.sum()
   def spent: Long = nanoseconds.sum()
 
+  def request(op: String, arguments: (String, Any)*): Array[Byte] = {
+    val all = Map("op" -> op, "zone" -> SQLConf.get.sessionLocalTimeZone) ++ arguments
+    Json.mapper.writeValueAsBytes(Json.node(all))
+  }
+
   def call(op: String, arguments: (String, Any)*): JsonNode = {
     val started = System.nanoTime()
-    val all = Map("op" -> op, "zone" -> SQLConf.get.sessionLocalTimeZone) ++ arguments
-    val request = Json.mapper.writeValueAsBytes(Json.node(all))
-    val reply = Json.mapper.readTree(ask(op, request))
+    val reply = Json.mapper.readTree(ask(op, request(op, arguments: _*)))
     val took = System.nanoTime() - started
     count.increment()
     nanoseconds.add(took)
@@ -108,26 +111,30 @@ object Bridge extends Logging {
     reply
   }
 
-  /** What only looks, and may be asked again of another worker where one has ended. */
-  private val Looks = Set("load_table", "table_exists", "list_tables", "list_namespaces",
-    "load_namespace", "push_filters", "partition_keys", "plan_scan", "scan_tasks", "can_delete",
-    "aggregate", "list_procedures", "start_write", "start_changes")
+  private def send(request: Array[Byte]): Array[Byte] = {
+    val python = planner
+    val reply = new Call(python, request).runInPython()
+    KeepAlive.used(python)
+    reply
+  }
 
-  private def ask(op: String, request: Array[Byte], again: Boolean = true): Array[Byte] =
-    try {
-      val python = planner
-      val reply = new Call(python, request).runInPython()
-      KeepAlive.used(python)
-      reply
-    } catch {
-      case error: SparkException if again && Looks(op) =>
-        logDebug(s"the planner did not answer $op", error)
-        ask(op, request, again = false)
-      case error: SparkException =>
-        logDebug(s"the planner did not answer $op", error)
-        throw refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +
-          "run this again; if it ends again, the driver's standard error says why")
+  /** Asks a worker. Where it ends meanwhile, another one is asked, if the operation only looks. */
+  private def ask(op: String, asked: Array[Byte]): Array[Byte] = {
+    def ended(error: SparkException) = {
+      logDebug(s"the planner did not answer $op", error)
+      refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +
+        "run this again; if it ends again, the driver's standard error says why")
     }
+    try send(asked) catch {
+      case error: SparkException =>
+        try if (onlyLooks(op)) send(asked) else throw ended(error)
+        catch { case again: SparkException => throw ended(again) }
+    }
+  }
+
+  /** Whether an operation changes nothing: Python, which has it, knows. */
+  private def onlyLooks(op: String): Boolean =
+    Json.mapper.readTree(send(request("only_looks", "name" -> op))).path("looks").asBoolean()
 
   def refusal(message: String): AnalysisException =
     new AnalysisException(null: String, null: String, null: String,
@@ -158,23 +165,23 @@ object Bridge extends Logging {
 
 /**
  * Spark ends Python workers that have been idle for a minute, and a new planner takes most of a
- * second to load. So for half an hour after its last use it is asked something now and then.
+ * second to load. So for half an hour after its last use, it is pinged now and then.
  */
 private object KeepAlive {
   private val every = 40 * 1000L
   private val patience = 30 * 60 * 1000000000L
-  private val ping = Json.mapper.writeValueAsBytes(Json.node(Map("op" -> "ping")))
+  private lazy val ping = Bridge.request("ping")
   private var last, captured = 0L
   private var ask: () => Unit = () => ()
 
   private lazy val thread = {
-    val made = new Thread(() => while (true) { Thread.sleep(every); refresh() }, "phalanx-keep-alive")
-    made.setDaemon(true)
-    made.start()
-    made
+    val started = new Thread(() => while (true) { Thread.sleep(every); refresh() }, "phalanx-keep-alive")
+    started.setDaemon(true)
+    started.start()
+    started
   }
 
-  /** A planner was used: workers with its conf are those to be kept. */
+  /** A planner was used: workers with its conf are kept alive. */
   def used(python: PythonFunction): Unit = synchronized {
     last = System.nanoTime()
     if (last - captured > 10 * 1000000000L || captured == 0) {

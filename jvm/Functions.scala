@@ -25,7 +25,7 @@ object Functions {
     new Unbound("truncate", "truncate(width, column)", {
       case Seq(_, kind) if Truncate.takes(kind) => Truncate(kind)
     })
-  ).map(found => found.name() -> found).toMap ++
+  ).map(function => function.name() -> function).toMap ++
     Seq("years", "months", "days", "hours").map(unit => unit -> new Unbound(unit, s"$unit(column)", {
       case Seq(kind @ (DateType | TimestampType | TimestampNTZType))
         if unit != "hours" || kind != DateType => Since(unit, kind)
@@ -55,7 +55,7 @@ private class Unbound(called: String, text: String, make: PartialFunction[Seq[Da
       s"$text does not take ${kinds.map(_.simpleString).mkString(", ")}"))
 }
 
-/** What bytes of a value are hashed: so that widening a type never moves a row. */
+/** The bytes of a value that are hashed. They stay the same when a type is widened. */
 private object Hashing {
   def takes(kind: DataType): Boolean = kind match {
     case BooleanType | _: IntegralType | FloatType | DoubleType | DateType | TimestampType
@@ -159,7 +159,7 @@ case class Truncate(kind: DataType) extends ScalarFunction[Any] {
     if (row.isNullAt(1)) null else Truncate.of(row.get(1, kind), row.getInt(0), kind)
 }
 
-/** The same with a width that is known. */
+/** `truncate` with a fixed width. */
 case class TruncateTo(width: Int, kind: DataType) extends ScalarFunction[Any] {
   override def inputTypes(): Array[DataType] = Array(kind)
   override def resultType(): DataType = kind

@@ -29,15 +29,15 @@ object Json {
     case number: Long => make.numberNode(number)
     case bytes: Array[Byte] => make.textNode(Base64.getEncoder.encodeToString(bytes))
     case map: Map[_, _] =>
-      val found = make.objectNode()
-      map.foreach { case (key, inner) => found.set[JsonNode](key.toString, node(inner)) }
-      found
+      val tree = make.objectNode()
+      map.foreach { case (key, inner) => tree.set[JsonNode](key.toString, node(inner)) }
+      tree
     case map: java.util.Map[_, _] => node(map.asScala.toMap)
     case many: Array[_] => node(many.toSeq)
     case many: Iterable[_] =>
-      val found = make.arrayNode()
-      many.foreach(inner => found.add(node(inner)))
-      found
+      val tree = make.arrayNode()
+      many.foreach(inner => tree.add(node(inner)))
+      tree
   }
 
   def strings(tree: JsonNode): Seq[String] = tree.elements().asScala.map(_.asText()).toSeq
@@ -53,7 +53,7 @@ object Json {
   val Unknown = "?"
 
   /** An expression of the connector API; what is unknown becomes a call that Python refuses. */
-  def expression(found: Expression): JsonNode = found match {
+  def expression(expr: Expression): JsonNode = expr match {
     case column: NamedReference => node(Map("column" -> column.fieldNames().toSeq))
     case literal: Literal[_] =>
       node(Map("value" -> value(literal.value, literal.dataType), "type" -> literal.dataType.json))
@@ -68,7 +68,7 @@ object Json {
   }
 
   /** An aggregate function; what is unknown gets a name that Python refuses. */
-  def aggregate(found: AggregateFunc): JsonNode = found match {
+  def aggregate(function: AggregateFunc): JsonNode = function match {
     case _: CountStar => node(Map("name" -> "COUNT_STAR"))
     case count: Count => node(Map("name" -> (if (count.isDistinct) Unknown else "COUNT"), "of" -> expression(count.column)))
     case min: Min => node(Map("name" -> "MIN", "of" -> expression(min.column)))
@@ -77,7 +77,7 @@ object Json {
   }
 
   /** A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text. */
-  def value(found: Any, kind: DataType): JsonNode = (found, kind) match {
+  def value(value: Any, kind: DataType): JsonNode = (value, kind) match {
     case (null, _) => make.nullNode()
     case (flag: Boolean, _) => make.booleanNode(flag)
     case (number: Number, _: IntegralType | DateType | TimestampType | TimestampNTZType) =>
@@ -106,8 +106,8 @@ object Json {
     kinds.zipWithIndex.map { case (kind, at) => internal(tree.get(at), kind) }.toArray[Any])
 
   /** A partition transform: its name, and columns or constants as arguments. */
-  def transform(found: Transform): JsonNode =
-    node(Map("name" -> found.name(), "args" -> found.arguments().toSeq.map(expression)))
+  def transform(transform: Transform): JsonNode =
+    node(Map("name" -> transform.name(), "args" -> transform.arguments().toSeq.map(expression)))
 
   /** The inverse of `transform`. */
   def transform(tree: JsonNode): Transform = {

@@ -27,7 +27,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     catalog = name
-    settings = Json.node(options.asCaseSensitiveMap())
+    settings = Json.node(Map("name" -> name, "confs" -> options.asCaseSensitiveMap()))
   }
 
   override def name(): String = catalog
@@ -42,23 +42,23 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   // Tables
 
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
-    val found = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
-    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
-    new PhalanxTable(catalog +: parts(ident), found)
+    val reply = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    new PhalanxTable(catalog +: parts(ident), reply)
   }
 
   override def loadTable(ident: Identifier): Table = load(ident)
 
   /** A table for a stream that names it by its path: Spark forgets which catalog it came from. */
   def loadForStream(ident: Identifier): Table = new PhalanxTable(
-    catalog +: parts(ident), loadTable(ident).asInstanceOf[PhalanxTable].found, hasFunctions = false)
+    catalog +: parts(ident), loadTable(ident).asInstanceOf[PhalanxTable].described, hasFunctions = false)
 
   override def loadTable(ident: Identifier, version: String): Table =
     load(ident, "version" -> version)
 
   override def loadTable(ident: Identifier, micros: Long): Table = load(ident, "time" -> micros)
 
-  /** A path that is written to may have no table yet. */
+  /** A path that is written to may have no table yet; then the write creates it. */
   override def loadTable(ident: Identifier, privileges: util.Set[TableWritePrivilege]): Table =
     ident match {
       case _: PhalanxPath if !tableExists(ident) =>
@@ -71,9 +71,9 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     call("table_exists", "ident" -> parts(ident)).get("exists").asBoolean()
 
   override def listTables(namespace: Array[String]): Array[Identifier] = {
-    val found = call("list_tables", "namespace" -> namespace)
-    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
-    Json.strings(found.get("tables")).map(Identifier.of(namespace, _)).toArray
+    val reply = call("list_tables", "namespace" -> namespace)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    Json.strings(reply.get("tables")).map(Identifier.of(namespace, _)).toArray
   }
 
   override def listTableSummaries(namespace: Array[String]): Array[TableSummary] =
@@ -113,20 +113,20 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       "defaults" -> info.columns().toSeq.flatMap(c => constant(c.defaultValue).map(c.name -> _)).toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
-    val found = call("stage_table", arguments ++ more: _*)
-    if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
-    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
-    if (found.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
-    new PhalanxStagedTable(catalog +: parts(ident), found)
+    val reply = call("stage_table", arguments ++ more: _*)
+    if (reply.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    if (reply.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
+    new PhalanxStagedTable(catalog +: parts(ident), reply)
   }
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
-    val found = call("alter_table", "ident" -> parts(ident), "changes" -> changes.map(change))
-    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    val reply = call("alter_table", "ident" -> parts(ident), "changes" -> changes.map(change))
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     loadTable(ident)
   }
 
-  private def change(found: TableChange): Map[String, Any] = found match {
+  private def change(change: TableChange): Map[String, Any] = change match {
     case c: SetProperty => Map("change" -> "set_property", "key" -> c.property, "value" -> c.value)
     case c: RemoveProperty => Map("change" -> "remove_property", "key" -> c.property)
     case c: AddColumn => Map("change" -> "add_column", "column" -> c.fieldNames, "type" -> c.dataType.json,
@@ -146,20 +146,20 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     case other => Map("change" -> other.getClass.getSimpleName)
   }
 
-  /** What a column holds where nothing was written. */
-  private def constant(found: ColumnDefaultValue): Option[JsonNode] =
-    Option(found).map(default => Json.expression(default.getValue))
+  /** The default of a column, if it has one. */
+  private def constant(value: ColumnDefaultValue): Option[JsonNode] =
+    Option(value).map(default => Json.expression(default.getValue))
 
   override def capabilities(): util.Set[TableCatalogCapability] =
     util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
 
-  /** Partition by other fields from now on; each is said as in CREATE TABLE. */
+  /** Partition new rows by other fields; each is written as in CREATE TABLE. */
   def alterPartitioning(ident: Identifier, add: Option[String], drop: Option[String]): Unit = {
-    val found = call("alter_partitioning", "ident" -> parts(ident), "add" -> add, "drop" -> drop)
-    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    val reply = call("alter_partitioning", "ident" -> parts(ident), "add" -> add, "drop" -> drop)
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
   }
 
-  private def position(found: ColumnPosition): Any = found match {
+  private def position(position: ColumnPosition): Any = position match {
     case after: After => Map("after" -> after.column)
     case _: First => "first"
     case _ => null
@@ -171,9 +171,9 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   override def purgeTable(ident: Identifier): Boolean = dropTable(ident)
 
   override def renameTable(from: Identifier, to: Identifier): Unit = {
-    val found = call("rename_table", "ident" -> parts(from), "to" -> parts(to))
-    if (found.has("missing")) throw new NoSuchTableException(catalog +: parts(from))
-    if (found.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(to))
+    val reply = call("rename_table", "ident" -> parts(from), "to" -> parts(to))
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(from))
+    if (reply.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(to))
   }
 
   // Namespaces
@@ -181,15 +181,15 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   override def listNamespaces(): Array[Array[String]] = listNamespaces(Array.empty)
 
   override def listNamespaces(namespace: Array[String]): Array[Array[String]] = {
-    val found = call("list_namespaces", "namespace" -> namespace)
-    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
-    Json.strings(found.get("namespaces")).map(namespace :+ _).toArray
+    val reply = call("list_namespaces", "namespace" -> namespace)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    Json.strings(reply.get("namespaces")).map(namespace :+ _).toArray
   }
 
   override def loadNamespaceMetadata(namespace: Array[String]): util.Map[String, String] = {
-    val found = call("load_namespace", "namespace" -> namespace)
-    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
-    found.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
+    val reply = call("load_namespace", "namespace" -> namespace)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    reply.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
   }
 
   override def createNamespace(namespace: Array[String], metadata: util.Map[String, String]): Unit =
@@ -201,9 +201,9 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     throw Bridge.refusal(s"a namespace of the catalog $catalog has no properties that can be changed")
 
   override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean = {
-    val found = call("drop_namespace", "namespace" -> namespace, "cascade" -> cascade)
-    if (found.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
-    if (found.has("not_empty")) throw new NonEmptyNamespaceException(catalog +: namespace)
+    val reply = call("drop_namespace", "namespace" -> namespace, "cascade" -> cascade)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+    if (reply.has("not_empty")) throw new NonEmptyNamespaceException(catalog +: namespace)
     true
   }
 
@@ -217,12 +217,12 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     else Array.empty
 
   override def loadProcedure(ident: Identifier): UnboundProcedure = {
-    val found = procedures.get(ident.name())
-    if (found.isEmpty || !ident.namespace().sameElements(Array("system"))) {
+    val described = procedures.get(ident.name())
+    if (described.isEmpty || !ident.namespace().sameElements(Array("system"))) {
       val known = procedures.keys.toSeq.sorted.mkString(", ")
       throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
     }
-    new PhalanxProcedure(catalog, found.get, settings)
+    new PhalanxProcedure(catalog, described.get, settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

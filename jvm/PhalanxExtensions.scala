@@ -18,7 +18,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
-    extensions.injectOptimizerRule(_ => MarkLonely)
+    extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.
     extensions.injectQueryStagePrepRule(_ => SayWhyShuffled)
@@ -28,22 +28,40 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   }
 }
 
-/** Marks tables that are joined with nothing: Spark need not see their filters. */
-object MarkLonely extends Rule[LogicalPlan] {
-  val Option = "phalanx.alone"
+/**
+ * Marks the tables of a query that joins nothing: Spark need not see their filters. If it clusters
+ * nothing either, they are marked for that too: partition keys are of no use.
+ */
+object MarkScans extends Rule[LogicalPlan] {
+  val Alone = "phalanx.alone"
+  val Unclustered = "phalanx.unclustered"
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
     // The plan of a subquery becomes part of a join later, and so does what has one.
     val joins = plan.isInstanceOf[Subquery] || plan.exists(node =>
       node.isInstanceOf[Join] || node.expressions.exists(SubqueryExpression.hasSubquery))
     if (joins) plan
-    else plan.transform {
-      case found: DataSourceV2Relation
-          if found.table.isInstanceOf[PhalanxTable] && !found.options.containsKey(Option) =>
-        val more = new util.HashMap(found.options.asCaseSensitiveMap())
-        more.put(Option, "true")
-        found.copy(options = new CaseInsensitiveStringMap(more))
+    else {
+      lazy val marks = if (plan.exists(Clustering(_).isDefined)) Seq(Alone) else Seq(Alone, Unclustered)
+      plan.transform {
+        case relation: DataSourceV2Relation
+            if relation.table.isInstanceOf[PhalanxTable] && !relation.options.containsKey(Alone) =>
+          val more = new util.HashMap(relation.options.asCaseSensitiveMap())
+          marks.foreach(more.put(_, "true"))
+          relation.copy(options = new CaseInsensitiveStringMap(more))
+      }
     }
+  }
+}
+
+/** What an operator wants rows clustered by, if it is one that can use partition keys. */
+object Clustering {
+  def apply(operator: LogicalPlan): Option[Seq[Expression]] = operator match {
+    case join: Join => Some(join.condition.toSeq)
+    case aggregate: Aggregate => Some(aggregate.groupingExpressions)
+    case window: Window => Some(window.partitionSpec)
+    case distinct: Deduplicate => Some(distinct.keys)
+    case _ => None
   }
 }
 
@@ -70,9 +88,9 @@ object SayWhyShuffled extends Rule[SparkPlan] {
     val on = SQLConf.V2_BUCKETING_ENABLED
     if (!SQLConf.get.getConf(on)) s"${on.key} is off"
     else scan.unkeyed.getOrElse(scans(other) match {
-      case Some(found) if found.unkeyed.isEmpty =>
-        s"its keys, ${scan.keys}, do not go with those of ${found.label}, ${found.keys}"
-      case Some(found) => s"${found.label} has no keys, because ${found.unkeyed.get}"
+      case Some(its) if its.unkeyed.isEmpty =>
+        s"its keys, ${scan.keys}, do not go with those of ${its.label}, ${its.keys}"
+      case Some(its) => s"${its.label} has no keys, because ${its.unkeyed.get}"
       case None => s"the other side is not partitioned by ${scan.keys}"
     })
   }
@@ -107,28 +125,23 @@ object KeepUsefulKeys extends Strategy {
   private def kept(plan: LogicalPlan): LogicalPlan = {
     lazy val wanted = clusteredBy(plan)
     plan.transform {
-      case found @ DataSourceV2ScanRelation(_, scan: PhalanxScan, _, Some(keys), _, _, _)
+      case relation @ DataSourceV2ScanRelation(_, scan: PhalanxScan, _, Some(keys), _, _, _)
           if !keys.exists(_.references.exists(wanted.contains)) =>
         scan.pack()
-        found.copy(keyGroupedPartitioning = None)
+        relation.copy(keyGroupedPartitioning = None)
     }
   }
 
-  /** The columns that some operator wants rows clustered by, and those they are made of. */
+  /** The columns that some operator wants rows clustered by, and the sources of those. */
   private def clusteredBy(plan: LogicalPlan): AttributeSet = {
-    val asked: Seq[Expression] = plan.collect {
-      case join: Join => join.condition.toSeq
-      case aggregate: Aggregate => aggregate.groupingExpressions
-      case window: Window => window.partitionSpec
-      case distinct: Deduplicate => distinct.keys
-    }.flatten
+    val asked: Seq[Expression] = plan.collect(Function.unlift(Clustering(_))).flatten
     val aliases = plan.flatMap(_.expressions.flatMap(_.collect { case alias: Alias => alias }))
-    var found = AttributeSet(asked.flatMap(_.references))
+    var columns = AttributeSet(asked.flatMap(_.references))
     var size = -1
-    while (size != found.size) {
-      size = found.size
-      found ++= AttributeSet(aliases.filter(a => found.contains(a.toAttribute)).flatMap(_.references))
+    while (size != columns.size) {
+      size = columns.size
+      columns ++= AttributeSet(aliases.filter(a => columns.contains(a.toAttribute)).flatMap(_.references))
     }
-    found
+    columns
   }
 }

@@ -11,26 +11,26 @@ import org.apache.spark.sql.connector.catalog.procedures.{BoundProcedure, Proced
 import org.apache.spark.sql.connector.read.Scan
 import org.apache.spark.sql.types.{DataType, StructType}
 
-/** A procedure as Python has described it: `CALL <catalog>.system.<name>(…)`. */
-class PhalanxProcedure(catalog: String, found: JsonNode, settings: JsonNode)
+/** A procedure as Python describes it: `CALL <catalog>.system.<name>(…)`. */
+class PhalanxProcedure(catalog: String, described: JsonNode, settings: JsonNode)
     extends UnboundProcedure with BoundProcedure {
 
-  override def name(): String = found.get("name").asText()
+  override def name(): String = described.get("name").asText()
 
-  override def description(): String = found.get("description").asText()
+  override def description(): String = described.get("description").asText()
 
   override def bind(input: StructType): BoundProcedure = this
 
   override def isDeterministic: Boolean = false
 
-  override def parameters(): Array[ProcedureParameter] = Json.each(found.get("parameters")).map { one =>
-    val made = ProcedureParameter.in(one.get("name").asText(), DataType.fromDDL(one.get("type").asText()))
+  override def parameters(): Array[ProcedureParameter] = Json.each(described.get("parameters")).map { one =>
+    val builder = ProcedureParameter.in(one.get("name").asText(), DataType.fromDDL(one.get("type").asText()))
       .comment(one.get("comment").asText())
-    if (one.has("default")) made.defaultValue(one.get("default").asText())
-    made.build()
+    if (one.has("default")) builder.defaultValue(one.get("default").asText())
+    builder.build()
   }.toArray
 
-  /** Let Spark's workers do something; what each of them says. */
+  /** Let Spark's workers run commands; the message of each. */
   private def work(commands: Seq[Array[Byte]]): Seq[String] = {
     val workers = new Workers
     val nothing = new StructType()
@@ -38,7 +38,7 @@ class PhalanxProcedure(catalog: String, found: JsonNode, settings: JsonNode)
       .flatMap(workers.messages(_, Iterator.empty, nothing)).collect().toSeq.map(Base64.getEncoder.encodeToString)
   }
 
-  /** Have Spark read a table again that it has cached. */
+  /** Let Spark read a table again, if it has cached it. */
   private def forget(table: Seq[String]): Unit = {
     val session = SparkSession.active
     session.sharedState.cacheManager.recacheTableOrView(session, catalog +: table)
@@ -48,7 +48,7 @@ class PhalanxProcedure(catalog: String, found: JsonNode, settings: JsonNode)
     val arguments = parameters().zipWithIndex.map { case (one, at) =>
       one.name() -> Json.value(input.get(at, one.dataType()), one.dataType())
     }.toMap
-    val asked = Seq("catalog" -> settings, "name" -> name(), "arguments" -> arguments) ++ Sizes.now
+    val asked = Seq("catalog" -> settings, "name" -> name(), "arguments" -> arguments, Cluster.now)
     var done = Bridge.call("call_procedure", asked: _*)
     while (done.has("work")) {
       val messages = work(Json.each(done.get("work")).map(Json.bytes))

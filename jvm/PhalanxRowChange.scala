@@ -15,7 +15,7 @@ import org.apache.spark.sql.types.{ByteType, LongType, StringType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * DELETE, UPDATE and MERGE: Spark says which rows go, by their ids, and which come.
+ * DELETE, UPDATE and MERGE: Spark says which rows are deleted, by their ids, and which are new.
  *
  * An update is a delete and an insert, so a row whose partition changes moves.
  */
@@ -48,18 +48,19 @@ class PhalanxRowChange(table: PhalanxTable, info: RowLevelOperationInfo) extends
   }
 }
 
-/** The rows that go and come, as one stream: what to do, the row's id, and its columns. */
+/** Deleted and new rows, as one stream: what to do, the row's id, and its columns. */
 class PhalanxDelta(table: PhalanxTable, command: String, info: LogicalWriteInfo, read: () => Seq[Predicate])
     extends DeltaBatchWrite {
 
   private val struct: StructType = info.schema().fields.foldLeft(new StructType()
     .add("_op", ByteType).add("_leaf", StringType).add("_rowid", LongType))(
-    (made, field) => made.add(field.copy(nullable = true)))
+    (columns, field) => columns.add(field.copy(nullable = true)))
 
   private lazy val plan = Bridge.call("start_changes",
     "table" -> table.handle, "command" -> command,
     "filters" -> read().map(Json.expression),
-    "options" -> info.options().asCaseSensitiveMap())
+    "options" -> info.options().asCaseSensitiveMap(),
+    Confs.now)
 
   override def createBatchWriterFactory(physical: PhysicalWriteInfo): DeltaWriterFactory =
     new PhalanxDeltaFactory(Json.bytes(plan.get("command")), struct)
@@ -79,7 +80,7 @@ class PhalanxDeltaFactory(command: Array[Byte], struct: StructType) extends Delt
     new PhalanxDeltaWriter(workers, command, struct)
 }
 
-/** Spark hands rows over one by one, and Python takes them as a stream: a queue lies between. */
+/** Spark hands rows over one by one, and Python takes them as a stream, through a queue. */
 class PhalanxDeltaWriter(workers: Workers, command: Array[Byte], struct: StructType)
     extends DeltaWriter[InternalRow] {
 
@@ -98,7 +99,7 @@ class PhalanxDeltaWriter(workers: Workers, command: Array[Byte], struct: StructT
   private def feed(): Unit = try {
     TaskContext.setTaskContext(context)
     val rows = Iterator.continually(queue.take()).takeWhile(_ ne end).flatten
-    workers.messages(command, rows, struct).foreach(found => message = PhalanxMessage(found))
+    workers.messages(command, rows, struct).foreach(bytes => message = PhalanxMessage(bytes))
   } catch {
     case error: Throwable => failure = error
   } finally TaskContext.unset()

@@ -32,7 +32,7 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
   private var answers: Map[String, JsonNode] = Map.empty
   private var answer: Option[JsonNode] = None
 
-  override def supportsIterativePushdown(): Boolean = table.found.get("one_spec").asBoolean()
+  override def supportsIterativePushdown(): Boolean = table.described.get("one_spec").asBoolean()
 
   override def pushPredicates(predicates: Array[Predicate]): Array[Predicate] = {
     val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
@@ -40,7 +40,7 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     if (plain.isEmpty) return Array.empty
     val answer = Bridge.call("push_filters", "table" -> table.handle,
       "filters" -> plain.map(Json.expression),
-      "alone" -> options.containsKey(MarkLonely.Option)).get("filters")
+      "alone" -> options.containsKey(MarkScans.Alone)).get("filters")
     val judged = plain.zip(Json.strings(answer))
     pushed ++= judged.collect { case (predicate, "helps" | "decides") => predicate }
     judged.collect { case (predicate, "helps" | "useless") => predicate }.toArray
@@ -60,68 +60,70 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     answer.isDefined
   }
 
-  /** What Python says to an aggregation: its rows, where the manifest knows them. Asked once. */
+  /** The reply to an aggregation: its rows, where the manifest has them. Asked once. */
   private def asked(aggregation: Aggregation): JsonNode = {
     val functions = aggregation.aggregateExpressions().toSeq.map(Json.aggregate)
     val groups = aggregation.groupByExpressions().toSeq.map(Json.expression)
     val key = Json.node(Seq(functions, groups)).toString
     val foreign = functions.exists(_.get("name").asText() == Json.Unknown)
-    val found = answers.getOrElse(key,
+    val reply = answers.getOrElse(key,
       if (byKey.nonEmpty || foreign) Json.node(Map.empty)
-      else Bridge.call("aggregate", Seq("table" -> table.handle, "functions" -> functions,
-        "filters" -> pushed.map(Json.expression), "groups" -> groups) ++ Sizes.now: _*))
-    answers += key -> found
-    found
+      else Bridge.call("aggregate", Seq[(String, Any)]("table" -> table.handle, "functions" -> functions,
+        "filters" -> pushed.map(Json.expression), "groups" -> groups, Cluster.now): _*))
+    answers += key -> reply
+    reply
   }
 
   override def build(): Scan = answer match {
-    case Some(found) if found.get("complete").asBoolean() => new PhalanxAnswer(table, found)
-    case Some(found) => new PhalanxPartialAnswer(table, found)
+    case Some(reply) if reply.get("complete").asBoolean() => new PhalanxAnswer(table, reply)
+    case Some(reply) => new PhalanxPartialAnswer(table, reply)
     case None => new PhalanxScan(table, required, pushed, byKey, limit, options)
   }
 }
 
-/** Rows that Python knew at once: no leaf is opened for them. */
-class PhalanxAnswer(text: String, struct: StructType, found: JsonNode) extends LocalScan {
-  def this(table: PhalanxTable, found: JsonNode) = this(
-    s"phalanx ${table.name()} ${found.get("summary").asText()}", Json.struct(found.get("schema")), found)
+/** Rows that the manifest has answered: no leaf is opened for them. */
+class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends LocalScan {
+  def this(table: PhalanxTable, reply: JsonNode) = this(
+    s"phalanx ${table.name()} ${reply.get("summary").asText()}", Json.struct(reply.get("schema")), reply)
 
   override def readSchema(): StructType = struct
   override def rows(): Array[InternalRow] =
-    Json.each(found.get("rows")).map(Json.row(_, struct.map(_.dataType))).toArray
+    Json.each(reply.get("rows")).map(Json.row(_, struct.map(_.dataType))).toArray
   override def description(): String = text
 }
 
-/** Rows that Python knows in part: tasks read the leaves that it has doubts about, and no others. */
-class PhalanxPartialAnswer(table: PhalanxTable, found: JsonNode) extends Scan with Batch {
-  private val struct = Json.struct(found.get("schema"))
+/** Rows that the manifest has answered in part: tasks read only the leaves that are in doubt. */
+class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan with Batch {
+  private val struct = Json.struct(reply.get("schema"))
 
   override def readSchema(): StructType = struct
   override def toBatch: Batch = this
   override def planInputPartitions(): Array[InputPartition] =
-    Json.each(found.get("tasks")).map(task => PhalanxPartition(Json.bytes(task))).toArray
+    Json.each(reply.get("tasks")).map(task => PhalanxPartition(Json.bytes(task))).toArray
   override def createReaderFactory(): PartitionReaderFactory = new PhalanxReaderFactory(struct, false)
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
-  override def description(): String = s"phalanx ${table.name()} ${found.get("summary").asText()}"
+  override def description(): String = s"phalanx ${table.name()} ${reply.get("summary").asText()}"
   override def supportedCustomMetrics(): Array[CustomMetric] =
     Metrics.seen(new RowsRead, new BytesRead)
 }
 
-/** What decides how much a task reads. */
-private object Sizes {
-  def now: Seq[(String, Any)] = {
-    val conf = SQLConf.get
-    Seq(
-      "task_bytes" -> conf.filesMaxPartitionBytes,
-      "cores" -> SparkSession.active.sparkContext.defaultParallelism,
-      "conf" -> conf.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx.")))
-  }
+/** What Spark has to work with. */
+private object Cluster {
+  def now: (String, Any) = "cluster" -> Map(
+    "cores" -> SparkSession.active.sparkContext.defaultParallelism,
+    "task_bytes" -> SQLConf.get.filesMaxPartitionBytes)
+}
+
+/** What the session says about Phalanx. */
+private object Confs {
+  def now: (String, Any) =
+    "conf" -> SQLConf.get.getAllConfs.filter(_._1.startsWith("spark.sql.phalanx."))
 }
 
 /** A task: a pickled Python callable that reads some leaves, or parts of one. */
 case class PhalanxPartition(task: Array[Byte]) extends InputPartition
 
-/** The same for leaves that all have one partition key. */
+/** A task whose rows all have one partition key. */
 case class PhalanxKeyedPartition(task: Array[Byte], partitionKey: InternalRow)
     extends InputPartition with HasPartitionKey
 
@@ -157,26 +159,28 @@ class PhalanxScan(
   private lazy val kept = if (byKey.isEmpty) None else Some(matching)
 
   /** What is asked of Python: the same for the plan and for the tasks. */
-  private def arguments: Seq[(String, Any)] =
-    Seq(
-      "table" -> table.handle,
+  private def arguments: Seq[(String, Any)] = Seq(
+    "table" -> table.handle,
+    "scan" -> Map(
+      "schema" -> outgoing.json,
+      "without_columns" -> struct.isEmpty,
       "filters" -> pushed.map(Json.expression),
       "runtime" -> runtime.map(Json.expression),
-      "schema" -> outgoing.json,
-      "empty" -> struct.isEmpty,
-      "limit" -> limit,
       "leaves" -> kept,
-      "options" -> options.asCaseSensitiveMap()) ++ Sizes.now
+      "limit" -> limit,
+      "clusters" -> !options.containsKey(MarkScans.Unclustered),
+      Cluster.now,
+      Confs.now))
 
   private def plan: JsonNode = synchronized {
     if (planned.isEmpty) planned = Some(Bridge.call("plan_scan", arguments: _*))
     planned.get
   }
 
-  /** Give partition keys up: small leaves share tasks. */
+  /** Do without partition keys: small leaves share tasks. */
   def pack(): Unit = packed = true
 
-  /** Why its rows are shuffled for a join by its partition columns; found out when all is planned. */
+  /** Why its rows are shuffled for a join by its partition columns; set when all is planned. */
   @volatile var shuffled: Option[String] = None
 
   /** Why it has no partition keys, in Python's words. */
@@ -185,9 +189,9 @@ class PhalanxScan(
   /** The keys that it has, in words. */
   def keys: String = reported.map(_.describe()).mkString(", ")
 
-  /** Whether a partition field is made of a column. */
+  /** Whether a column is the source of a partition field. */
   def isPartitionedBy(column: String): Boolean =
-    Json.each(table.found.get("runtime_columns")).exists(path => Json.strings(path) == Seq(column))
+    Json.each(table.described.get("runtime_columns")).exists(path => Json.strings(path) == Seq(column))
 
   def label: String = table.name()
 
@@ -209,12 +213,14 @@ class PhalanxScan(
     if (tasks.isEmpty) {
       logInfo(s"${table.name()}: ${plan.get("summary").asText()}")
       val kinds = Json.strings(plan.get("key_types")).map(DataType.fromJson)
-      val ready = plan.get("tasks").get(if (packed) "packed" else "keyed")
-      val found = if (ready != null) ready
+      // Those of a small scan have come with the plan; where packing changes nothing, only once.
+      val ready = plan.get("tasks")
+      val listed = if (packed && ready.has("packed")) ready.get("packed")
+        else if (ready.has("keyed")) ready.get("keyed")
         else Bridge.call("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
-      tasks = Some(Json.each(found).map { task =>
+      tasks = Some(Json.each(listed).map { task =>
         val command = Json.bytes(task.get("command"))
-        if (!task.has("key")) PhalanxPartition(command): InputPartition
+        if (packed || !task.has("key")) PhalanxPartition(command): InputPartition
         else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
       })
     }
@@ -229,7 +235,7 @@ class PhalanxScan(
 
   override def estimateStatistics(): Statistics = new Statistics {
     private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull || stream.isDefined)
-      .fold(OptionalLong.empty())(found => OptionalLong.of(found.asLong()))
+      .fold(OptionalLong.empty())(value => OptionalLong.of(value.asLong()))
     override def sizeInBytes(): OptionalLong = known("bytes")
     override def numRows(): OptionalLong = known("rows")
   }
@@ -237,7 +243,7 @@ class PhalanxScan(
   // Filters that are known only when the other side of a join has run
 
   override def filterAttributes(): Array[NamedReference] =
-    Json.each(table.found.get("runtime_columns")).map(Json.strings)
+    Json.each(table.described.get("runtime_columns")).map(Json.strings)
       .filter(column => struct.findNestedField(column).isDefined)
       .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
 

@@ -2,10 +2,8 @@ package org.apache.spark.sql.phalanx
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory}
 import org.apache.spark.sql.connector.read.streaming._
-import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -19,7 +17,7 @@ object PhalanxLimit extends ReadLimit {
   override def toString: String = "the limits of the stream"
 }
 
-/** The rows that come to a table, batch by batch. */
+/** The rows that are added to a table, batch by batch. */
 class PhalanxStream(table: PhalanxTable, struct: StructType, outgoing: StructType,
     options: CaseInsensitiveStringMap) extends MicroBatchStream with SupportsTriggerAvailableNow {
 
@@ -43,18 +41,17 @@ class PhalanxStream(table: PhalanxTable, struct: StructType, outgoing: StructTyp
     throw new UnsupportedOperationException("the latest offset depends on where a batch begins")
 
   override def latestOffset(start: Offset, limit: ReadLimit): Offset = {
-    val found = Bridge.call("next_offset", "stream" -> stream, "start" -> start.json(),
+    val reply = Bridge.call("next_offset", "stream" -> stream, "start" -> start.json(),
       "limited" -> (limit eq PhalanxLimit), "until" -> until)
-    if (onlyNow && until.isEmpty) until = Some(found.get("newest").asLong())
-    new PhalanxOffset(found.get("end").asText())
+    if (onlyNow && until.isEmpty) until = Some(reply.get("newest").asLong())
+    new PhalanxOffset(reply.get("end").asText())
   }
 
   override def planInputPartitions(start: Offset, end: Offset): Array[InputPartition] = {
-    val found = Bridge.call("stream_tasks", "stream" -> stream, "start" -> start.json(),
-      "end" -> end.json(), "schema" -> outgoing.json, "empty" -> struct.isEmpty,
-      "task_bytes" -> SQLConf.get.filesMaxPartitionBytes,
-      "cores" -> SparkSession.active.sparkContext.defaultParallelism)
-    Json.each(found.get("tasks")).map { task =>
+    val reply = Bridge.call("stream_tasks", "stream" -> stream, "start" -> start.json(),
+      "end" -> end.json(),
+      "scan" -> Map("schema" -> outgoing.json, "without_columns" -> struct.isEmpty, Cluster.now))
+    Json.each(reply.get("tasks")).map { task =>
       PhalanxPartition(Json.bytes(task)): InputPartition
     }.toArray
   }

@@ -16,41 +16,41 @@ import org.apache.spark.sql.types.{DataType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
- * A table at one version, as Python has described it.
+ * A table at one version, as Python describes it.
  *
- * `handle` is Python's own: it goes back to it with every call. `hasFunctions` says whether Spark
- * knows the table's catalog, and with it the functions that transforms are.
+ * `handle` is Python's own and goes back with every call. `hasFunctions` says whether Spark knows
+ * the table's catalog, and with it the functions of partition transforms.
  */
-class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions: Boolean = true)
+class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunctions: Boolean = true)
     extends Table with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
     with SupportsRowLevelOperations with SupportsSchemaEvolution {
 
-  val handle: JsonNode = found.get("handle")
-  private val struct: StructType = Json.struct(found.get("schema"))
+  val handle: JsonNode = described.get("handle")
+  private val struct: StructType = Json.struct(described.get("schema"))
   private val transforms: Array[Transform] =
-    Json.each(found.get("partitioning")).map(Json.transform(_: JsonNode)).toArray
-  private val abilities = Json.strings(found.get("capabilities"))
+    Json.each(described.get("partitioning")).map(Json.transform(_: JsonNode)).toArray
+  private val abilities = Json.strings(described.get("capabilities"))
 
   override def name(): String = names.mkString(".")
-  override def id(): String = found.get("id").asText()
-  override def version(): String = found.get("version").asText()
+  override def id(): String = described.get("id").asText()
+  override def version(): String = described.get("version").asText()
   override def schema(): StructType = struct
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(struct, true)
   override def partitioning(): Array[Transform] = transforms
 
   override def properties(): util.Map[String, String] =
-    found.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
+    described.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
 
   override def capabilities(): util.Set[TableCapability] =
     abilities.map(TableCapability.valueOf).toSet.asJava
 
-  /** What a write may change by itself: it adds columns. */
+  /** What a write may change by itself: it may add columns. */
   override def supportsColumnChange(change: TableChange.ColumnChange): Boolean =
     change.isInstanceOf[TableChange.AddColumn]
 
   override def metadataColumns(): Array[MetadataColumn] =
-    Json.each(found.get("metadata_columns")).map { column =>
+    Json.each(described.get("metadata_columns")).map { column =>
       PhalanxMetadataColumn(column.get("name").asText(),
         DataType.fromDDL(column.get("type").asText()), column.get("comment").asText())
     }.toArray[MetadataColumn]
@@ -69,33 +69,34 @@ class PhalanxTable(val names: Seq[String], val found: JsonNode, val hasFunctions
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
 
   override def deleteWhere(predicates: Array[Predicate]): Unit =
-    Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression))
+    Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression),
+      Confs.now)
 }
 
 /** A table that is about to be created or replaced; nobody sees it before the commit. */
-class PhalanxStagedTable(names: Seq[String], found: JsonNode) extends PhalanxTable(names, found)
+class PhalanxStagedTable(names: Seq[String], described: JsonNode) extends PhalanxTable(names, described)
     with StagedTable {
 
-  private var written: Option[Seq[(String, Any)]] = None
+  private var written: Seq[Array[Byte]] = Seq.empty
 
   /** Whether nobody but the write commits the table. */
   var atOnce = false
 
-  /** What a write wants to commit: kept until the table itself is committed. */
-  def hold(commit: Seq[(String, Any)]): Unit = {
-    written = Some(commit)
+  /** What tasks have written: kept until the table itself is committed. */
+  def hold(messages: Seq[Array[Byte]]): Unit = {
+    written = messages
     if (atOnce) commitStagedChanges()
   }
 
   override def commitStagedChanges(): Unit =
-    Bridge.call("commit_staged", Seq("table" -> handle) ++ written.getOrElse(Seq.empty): _*)
+    Bridge.call("commit_staged", "table" -> handle, "messages" -> written)
 
   override def abortStagedChanges(): Unit = ()
 
   override def reportDriverMetrics(): Array[CustomTaskMetric] = Array.empty
 }
 
-/** A path without a table: the first write makes one, with the columns of its rows. */
+/** A path without a table: the first write creates one, with the columns of its rows. */
 class PhalanxUnborn(names: Seq[String],
     make: (TableInfo, CaseInsensitiveStringMap) => PhalanxStagedTable) extends Table with SupportsWrite {
 

@@ -56,7 +56,8 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
     "mode" -> mode,
     "filters" -> replaced.map(Json.expression),
     "schema" -> info.schema().json,
-    "options" -> info.options().asCaseSensitiveMap())
+    "options" -> info.options().asCaseSensitiveMap(),
+    Confs.now)
 
   private var rows, leaves = 0L
 
@@ -101,13 +102,10 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
       "messages" -> PhalanxMessage.bytes(messages)))
 
   override def commit(messages: Array[WriterCommitMessage]): Unit = {
-    val arguments = Seq(
-      "job" -> plan.get("job"),
-      "messages" -> PhalanxMessage.bytes(messages))
+    val written = PhalanxMessage.bytes(messages)
     table match {
-      case staged: PhalanxStagedTable => staged.hold(arguments)
-      case _ =>
-        report(Bridge.call("commit_write", arguments: _*))
+      case staged: PhalanxStagedTable => staged.hold(written)
+      case _ => report(Bridge.call("commit_write", "job" -> plan.get("job"), "messages" -> written))
     }
   }
 
@@ -141,12 +139,12 @@ class LeavesWritten extends CustomSumMetric {
 case class PhalanxMessage(bytes: Array[Byte]) extends WriterCommitMessage
 
 object PhalanxMessage {
-  /** What tasks have sent. A task that has sent nothing has lost its rows. Where the jar came late, the class
-   *  of a message may be that of another class loader, and must not be passed over for that. */
+  /** What tasks have sent. A task that has sent nothing has lost its rows. A jar that was added late may have
+   *  loaded the class of a message twice, so messages are told by the name of their class. */
   def bytes(messages: Array[WriterCommitMessage]): Seq[Array[Byte]] =
     messages.toSeq.map {
-      case found: Product if found.productPrefix == "PhalanxMessage" =>
-        found.productElement(0).asInstanceOf[Array[Byte]]
+      case message: Product if message.productPrefix == "PhalanxMessage" =>
+        message.productElement(0).asInstanceOf[Array[Byte]]
       case other => throw new IllegalStateException(s"a task sent no message: $other")
     }
 }
@@ -174,8 +172,8 @@ class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends Dat
       private var message: Option[PhalanxMessage] = None
 
       override def writeAll(rows: util.Iterator[InternalRow]): Unit =
-        workers.messages(command, rows.asScala, schema).foreach { found =>
-          message = Some(PhalanxMessage(found))
+        workers.messages(command, rows.asScala, schema).foreach { bytes =>
+          message = Some(PhalanxMessage(bytes))
         }
 
       override def write(row: InternalRow): Unit =

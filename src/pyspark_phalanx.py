@@ -1,8 +1,8 @@
 """What Spark's Python workers run for Phalanx: the planner's requests, and the work of tasks.
 
 It is a module of its own because Spark's daemon runs only modules whose names begin with
-`pyspark`. It is also the first thing that a worker loads, so it loads little: every worker that
-Spark starts, and it ends idle ones after a minute, pays for what is imported here.
+`pyspark`. It imports little, because every worker loads it first, and Spark starts new workers
+often: it ends those that have been idle for a minute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _frozen = 0
 
 
 def main(infile: Any, outfile: Any) -> None:
-    """What Spark's daemon calls, for each request to the planner."""
+    """Answer one request to the planner. Spark's daemon calls it."""
     from pyspark.sql.worker.utils import worker_run
 
     without_pandas()
@@ -35,9 +35,9 @@ def _answer(infile: Any, outfile: Any) -> None:
 
 
 class Task:
-    """A function over batches that Spark runs in a worker: loaded there, when it is called.
+    """A function over batches that Spark runs in a worker. It is loaded when it is called.
 
-    Whatever goes wrong in it reaches Spark's side as one sentence.
+    An error in it reaches Spark's side as one sentence.
     """
 
     def __init__(self, work: Any) -> None:
@@ -57,8 +57,8 @@ class Task:
 def without_pandas() -> None:
     """Keep pandas from being loaded into this worker, which takes longer than most queries.
 
-    PyArrow looks for it with the first array that it makes. No user's code runs in this worker:
-    the bridge starts its own.
+    PyArrow imports it with the first array that it makes. No user's code runs in this worker: the
+    bridge has its own.
     """
     if not any(isinstance(finder, _NoPandas) for finder in sys.meta_path):
         sys.meta_path.insert(0, _NoPandas())
@@ -71,7 +71,7 @@ class _NoPandas:
 
 
 def freeze() -> None:
-    """Keep what is loaded out of garbage collection, which Spark's daemon does every time."""
+    """Exclude what is loaded from the garbage collection that Spark's daemon runs every time."""
     global _frozen
     if len(sys.modules) != _frozen:
         gc.collect()

@@ -43,20 +43,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the library with the first use of it, not with `import phalanx`.
+    """Load the library on first use, not on `import phalanx`.
 
-    A worker that Spark has just started reads rows and needs a small part of it.
+    A Spark worker that has just started only reads rows and needs a small part of it.
     """
     if name not in __all__:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
     table = importlib.import_module("phalanx.table.table")
     specs = importlib.import_module("phalanx.model.specs")
     errors = importlib.import_module("phalanx.errors")
-    found = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
-    found |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
-    found |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
-    globals().update(found)
-    return found[name]
+    exports = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
+    exports |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
+    exports |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
+    globals().update(exports)
+    return exports[name]
 
 
 def __dir__() -> list[str]:

@@ -1,26 +1,26 @@
 """Every error Phalanx raises on purpose, as one tree.
 
-A message says what happened, to which table or column, and what to do about it, in one
-sentence or two. Spark shows the same sentence to its users, so no message may hold a secret.
+A message says what happened, to which table or column, and what to do about it, in one or two
+sentences. Spark shows the same message to its users, so a message must not contain secrets.
 """
 
 from __future__ import annotations
 
 
 class PhalanxError(Exception):
-    """The root of the tree: catch this to catch everything Phalanx refuses."""
+    """The base class: catch it to catch every error that Phalanx raises on purpose."""
 
 
 class InvalidInput(PhalanxError, ValueError):
-    """What the caller gave does not fit: a value, a type, a schema, a spec, a filter."""
+    """An argument is invalid: a value, a type, a schema, a spec or a filter."""
 
 
 class TableNotFound(PhalanxError, FileNotFoundError):
-    """There is no Phalanx table at that place (or no such version of it)."""
+    """There is no Phalanx table at this location, or no such version of it."""
 
 
 class TableExists(PhalanxError, FileExistsError):
-    """A table is to be created where one exists already."""
+    """A table cannot be created because one already exists at this location."""
 
 
 class UnsupportedTable(PhalanxError):
@@ -32,4 +32,4 @@ class ConflictError(PhalanxError):
 
 
 class CorruptTable(PhalanxError):
-    """The table's own metadata contradicts itself: `check` says where, `repair` mends."""
+    """The table's metadata or files are damaged: `check` says where, `repair` fixes it."""

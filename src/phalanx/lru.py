@@ -1,4 +1,4 @@
-"""A bounded cache that forgets what was used longest ago."""
+"""A bounded cache that evicts the least recently used value."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key, up to a total weight. Threads may share one.
+    """Values by key, up to a total weight of `size`. Threads may share a cache.
 
-    A value weighs 1 unless `weigh` says otherwise. The newest value stays whatever it weighs, but a
-    cache of size 0 keeps nothing.
+    A value weighs 1 unless `weigh` says otherwise. The newest value is kept even if it weighs more
+    than `size`, but a cache of size 0 keeps nothing.
     """
 
     def __init__(self, size: int, weigh: Callable[[V], int] = lambda value: 1) -> None:
@@ -53,7 +53,7 @@ class LruCache(Generic[K, V]):
 
     @property
     def weight(self) -> int:
-        """What all values weigh together."""
+        """The total weight of all values."""
         return self._weight
 
     def _drop(self, key: K) -> None:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.cli import main
+from phalanx.cli import ShownAdvice, main
+from phalanx.table.advise import Action, Advice, Finding
 
 
 @pytest.fixture
@@ -21,6 +22,12 @@ def table(tmp_path):
     for start in range(3):
         table.append([{"id": start * 2 + k, "country": "AB"[k]} for k in range(2)])
     return table
+
+
+def environment():
+    """A process of its own must find the same package as this one."""
+    root = str(Path(phalanx.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
 
 
 @pytest.fixture
@@ -39,11 +46,40 @@ def test_it_is_what_gets_installed():
 
 
 def test_as_a_process(table):
-    """It says what the method says."""
+    """It says what the method says, and what to do as commands."""
     command = [sys.executable, "-c", "import sys, phalanx.cli; sys.exit(phalanx.cli.main())"]
-    found = subprocess.run([*command, "advise", table.uri], capture_output=True, text=True)
+    command += ["advise", table.uri]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment())
     assert found.returncode == 0, found.stderr
-    assert found.stdout.strip() == str(table.advise())
+    spelled = {
+        "table.evolve_partitioning(['bucket(2, country)'])": (
+            f"phalanx evolve {table.uri} 'bucket(2, country)'"
+        ),
+        "table.rewrite()": f"phalanx rewrite {table.uri}",
+    }
+    expected = str(table.advise())
+    for python, shell in spelled.items():
+        assert python in expected
+        expected = expected.replace(python, shell)
+    assert found.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("action", "command"),
+    [
+        (Action("optimize"), "phalanx optimize 'my table'"),
+        (Action("optimize", {"sort_by": ["a b", "c"]}), "… --sort-by 'a b' c"),
+        (Action("evolve_partitioning", {"partition_by": []}), "phalanx evolve 'my table' --unpart"),
+        (
+            Action("evolve_partitioning", {"partition_by": [phalanx.expr("col0 + 1", ["n"], "m")]}),
+            "table.evolve_partitioning([phalanx.expr('col0 + 1', ['n'], name='m')])  # in Python",
+        ),
+    ],
+)
+def test_actions_as_commands(action, command):
+    advice = Advice("u", (), 1, 1, 1, (Finding("files", "many files", actions=(action,)),))
+    shown = str(ShownAdvice("my table", advice)).splitlines()[-1].strip()
+    assert shown.startswith(command.replace("…", "phalanx optimize 'my table'"))
 
 
 def test_help_names_every_command(capsys):
@@ -61,6 +97,8 @@ def test_advise_in_json(table, run):
     assert code == 0
     assert (found["leaves"], found["rows"], found["ok"]) == (2, 6, False)
     assert "evolve_partitioning" in found["better"]["python"]
+    assert found["better"]["actions"][1] == {"verb": "rewrite", "arguments": {}}
+    assert found["better"]["commands"][1] == f"phalanx rewrite {table.uri}"
 
 
 def test_optimize(table, run):
@@ -122,6 +160,7 @@ def test_whoever_reads_may_stop(table):
             [*command, "advise", table.uri, "--json"],
             stdout=writer,
             stderr=subprocess.PIPE,
+            env=environment(),
             text=True,
             check=False,
         )

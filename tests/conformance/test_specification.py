@@ -12,10 +12,12 @@ import pyarrow as pa
 import pytest
 
 from phalanx.model import hashing
+from phalanx.model.dialect import to_sql
 from phalanx.model.expressions import evaluate
+from phalanx.model.filters import bind
 from phalanx.model.jsonarrow import type_from_json
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Column, bind, to_sql
+from phalanx.model.predicates import Column
 from phalanx.model.pruning import column_of, prune
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
@@ -152,8 +154,8 @@ def derived(expression: str, arrays: list[pa.Array]) -> pa.Array:
     expression = re.sub(r"abs\((murmur3\w*\([^)]*\))\)", r"abs(cast(\1 as bigint))", expression)
     batch = pa.RecordBatch.from_arrays(arrays, [f"col{i}" for i in range(len(arrays))])
     frame = murmur3_functions().create_dataframe([[batch]])
-    (found,) = frame.select(frame.parse_sql_expr(expression).alias("r")).collect()
-    return found.column(0)
+    (result,) = frame.select(frame.parse_sql_expr(expression).alias("r")).collect()
+    return result.column(0)
 
 
 @pytest.mark.parametrize(("row", "source"), ROWS)
@@ -216,8 +218,8 @@ def test_absolute_value_of_the_smallest_hash():
 
 def test_a_value_whose_hash_is_the_smallest():
     """Found by trying: its bucket must not fail, nor be negative."""
-    found = smallest_hash()
-    array = pa.array([found], pa.int64())
+    value = smallest_hash()
+    array = pa.array([value], pa.int64())
     assert hashing.murmur3(array).to_pylist() == [INT_MIN]
     assert Bucket(7).apply([array]).to_pylist() == [2**31 % 7]
 
@@ -230,10 +232,10 @@ def smallest_hash() -> int:
         return ((x << by) | (x >> (32 - by))) & mask
 
     def unshift(x: int, by: int) -> int:
-        found = x
+        value = x
         for _ in range(32 // by + 1):
-            found = x ^ (found >> by)
-        return found & mask
+            value = x ^ (value >> by)
+        return value & mask
 
     state = 0x80000000
     state = unshift(state, 16) * pow(0xC2B2AE35, -1, 2**32) & mask

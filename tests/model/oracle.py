@@ -98,8 +98,8 @@ def applied(sql: str, family: str, function: Callable[[Any], Any], term: Term) -
     """A function of one term that is NULL where the term is; `{}` in `sql` is the term."""
 
     def value(row: Row) -> Any:
-        found = term.value(row)
-        return None if found is None else function(found)
+        argument = term.value(row)
+        return None if argument is None else function(argument)
 
     zone = term.zone if family == "time" and "CAST" not in sql else None
     return Term(sql.format(term.sql), value, family, zone)
@@ -271,8 +271,8 @@ def is_null(term: Term, negated: bool) -> Condition:
 def membership(term: Term, constants: list[Constant], negated: bool) -> Condition:
     def holds(row: Row) -> bool | None:
         value = term.value(row)
-        found = any_of([compared("=", value, constant.value) for constant in constants])
-        return opposite(found) if negated else found
+        answer = any_of([compared("=", value, constant.value) for constant in constants])
+        return opposite(answer) if negated else answer
 
     listed = ", ".join(constant.sql for constant in constants)
     return Condition(f"{term.sql} {'NOT ' * negated}IN ({listed})", holds)
@@ -281,8 +281,8 @@ def membership(term: Term, constants: list[Constant], negated: bool) -> Conditio
 def between(term: Term, low: Constant, high: Constant, negated: bool) -> Condition:
     def holds(row: Row) -> bool | None:
         value = term.value(row)
-        found = all_of([compared(">=", value, low.value), compared("<=", value, high.value)])
-        return opposite(found) if negated else found
+        answer = all_of([compared(">=", value, low.value), compared("<=", value, high.value)])
+        return opposite(answer) if negated else answer
 
     return Condition(f"{term.sql} {'NOT ' * negated}BETWEEN {low.sql} AND {high.sql}", holds)
 

@@ -398,8 +398,8 @@ def constant(pick: Pick, term: Term, values: list[Any]) -> Constant:
         case "number":
             near = pick.one(values) if values else 0
             by = pick.one([0, 0, 0, 1, -1, Fraction(1, 2), Fraction(-1, 1000), 10, 10**30])
-            found = oracle.number(Fraction(near) + by)
-            return Constant(f"'{found.sql}'", found.value) if pick.rarely() else found
+            number = oracle.number(Fraction(near) + by)
+            return Constant(f"'{number.sql}'", number.value) if pick.rarely() else number
         case "bool":
             return pick.one([Constant("FALSE", 0), Constant("TRUE", 1)])
         case "text":

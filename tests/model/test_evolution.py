@@ -45,22 +45,22 @@ class TestAdd:
     def test_last_first_and_after(self):
         assert add_column(SCHEMA, "n", pa.int64(), NEXT).arrow.names[-1] == "n"
         assert add_column(SCHEMA, "n", pa.int64(), NEXT, first=True).arrow.names[0] == "n"
-        found = add_column(SCHEMA, "n", pa.int64(), NEXT, after="id")
-        assert found.arrow.names == ["id", "n", "day", "s", "tags"]
+        schema = add_column(SCHEMA, "n", pa.int64(), NEXT, after="id")
+        assert schema.arrow.names == ["id", "n", "day", "s", "tags"]
 
     def test_ids(self):
         nested = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int64()))])
-        found = add_column(SCHEMA, "n", nested, NEXT)
-        assert found.field_ids == [*SCHEMA.field_ids, *range(NEXT, NEXT + 4)]
-        assert ids(found)["n.a"] == NEXT + 1
+        schema = add_column(SCHEMA, "n", nested, NEXT)
+        assert schema.field_ids == [*SCHEMA.field_ids, *range(NEXT, NEXT + 4)]
+        assert ids(schema)["n.a"] == NEXT + 1
 
     def test_in_a_struct(self):
-        found = add_column(SCHEMA, "s.t.v", "int64", NEXT, first=True)
-        assert ids(found)["s.t.v"] == NEXT
-        assert found.arrow.field("s").type.field("t").type == pa.struct(
+        schema = add_column(SCHEMA, "s.t.v", "int64", NEXT, first=True)
+        assert ids(schema)["s.t.v"] == NEXT
+        assert schema.arrow.field("s").type.field("t").type == pa.struct(
             [("v", pa.int64()), ("u", pa.string())]
         )
-        assert found == add_column(SCHEMA, ("s", "t", "v"), pa.int64(), NEXT, first=True)
+        assert schema == add_column(SCHEMA, ("s", "t", "v"), pa.int64(), NEXT, first=True)
 
     @pytest.mark.parametrize(
         ("type", "value"),
@@ -81,13 +81,13 @@ class TestAdd:
         ids=str,
     )
     def test_defaults(self, type, value):
-        found = TableSchema.from_json(add_column(SCHEMA, "n", type, NEXT, value).to_json())
-        assert default_of(found.tagged.field("n")) == pa.scalar(value, type)
-        assert not found.stored.field("n").metadata
+        schema = TableSchema.from_json(add_column(SCHEMA, "n", type, NEXT, value).to_json())
+        assert default_of(schema.tagged.field("n")) == pa.scalar(value, type)
+        assert not schema.stored.field("n").metadata
 
     def test_must_not_be_null(self):
-        found = add_column(SCHEMA, "n", pa.int64(), NEXT, 0, nullable=False)
-        assert not found.arrow.field("n").nullable
+        schema = add_column(SCHEMA, "n", pa.int64(), NEXT, 0, nullable=False)
+        assert not schema.arrow.field("n").nullable
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -118,10 +118,10 @@ class TestAdd:
 
     def test_what_rows_have(self):
         rows = pa.schema([("id", pa.int64()), ("a", pa.string_view()), ("b", pa.list_(pa.int8()))])
-        found = add_missing(SCHEMA, rows, NEXT)
-        assert found.arrow.names == [*SCHEMA.arrow.names, "a", "b"]
-        assert found.arrow.field("a").type == pa.string()
-        assert found.field_ids[-3:] == [NEXT, NEXT + 1, NEXT + 2]
+        schema = add_missing(SCHEMA, rows, NEXT)
+        assert schema.arrow.names == [*SCHEMA.arrow.names, "a", "b"]
+        assert schema.arrow.field("a").type == pa.string()
+        assert schema.field_ids[-3:] == [NEXT, NEXT + 1, NEXT + 2]
         assert add_missing(SCHEMA, SCHEMA.arrow, NEXT) == SCHEMA
 
 
@@ -135,9 +135,9 @@ class TestOthers:
             drop_column(TableSchema.assign(pa.schema([("a", pa.int64())])), "a")
 
     def test_rename(self):
-        found = rename_column(rename_column(SCHEMA, "id", "key"), "s.t", "w")
-        assert ids(found)["key"] == ids(SCHEMA)["id"]
-        assert ids(found)["s.w.u"] == ids(SCHEMA)["s.t.u"]
+        schema = rename_column(rename_column(SCHEMA, "id", "key"), "s.t", "w")
+        assert ids(schema)["key"] == ids(SCHEMA)["id"]
+        assert ids(schema)["s.w.u"] == ids(SCHEMA)["s.t.u"]
         assert rename_column(SCHEMA, "id", "ID").arrow.names[0] == "ID"
         with pytest.raises(InvalidInput, match="already"):
             rename_column(SCHEMA, "id", "day")
@@ -149,8 +149,8 @@ class TestOthers:
         assert move_column(SCHEMA, "id", after="day").arrow.names[:2] == ["day", "id"]
         inside = move_column(SCHEMA, "s.t", first=True).arrow.field("s").type
         assert [field.name for field in inside] == ["t", "x"]
-        found = reorder_columns(SCHEMA, ["tags", "s", "day", "id"])
-        assert ids(found) == ids(SCHEMA)
+        schema = reorder_columns(SCHEMA, ["tags", "s", "day", "id"])
+        assert ids(schema) == ids(SCHEMA)
         for wrong in (["id"], ["id", "id", "day", "s"], "id"):
             with pytest.raises(InvalidInput, match="every column once"):
                 reorder_columns(SCHEMA, wrong)
@@ -210,16 +210,16 @@ class TestTypes:
             change_type(schema, "a", new)
 
     def test_the_id_stays(self):
-        found = change_type(change_type(SCHEMA, "id", pa.int64()), "s.x", "int64")
-        assert ids(found) == ids(SCHEMA)
-        assert find(found, "s.x").type == pa.int64()
-        assert not found.arrow.field("id").nullable
+        schema = change_type(change_type(SCHEMA, "id", pa.int64()), "s.x", "int64")
+        assert ids(schema) == ids(SCHEMA)
+        assert find(schema, "s.x").type == pa.int64()
+        assert not schema.arrow.field("id").nullable
 
     def test_a_default_stays_the_same_value(self):
         field = with_default(pa.field("f", pa.float32()), pa.scalar(0.1, pa.float32()))
         schema = TableSchema.assign(pa.schema([field]))
-        found = change_type(schema, "f", pa.float64())
-        assert default_of(found.tagged.field("f")).as_py() == pa.scalar(0.1, pa.float32()).as_py()
+        wider = change_type(schema, "f", pa.float64())
+        assert default_of(wider.tagged.field("f")).as_py() == pa.scalar(0.1, pa.float32()).as_py()
 
 
 class TestSpecs:
@@ -231,14 +231,14 @@ class TestSpecs:
         return widen_specs(specs, SCHEMA, after, find(SCHEMA, path))[0]
 
     def test_values_of_identity_and_truncate_widen(self):
-        found = self.widened(self.FIELDS, "id", pa.int64())
-        assert [field.result_type for field in found.fields] == [
+        spec = self.widened(self.FIELDS, "id", pa.int64())
+        assert [field.result_type for field in spec.fields] == [
             pa.int64(),
             pa.int64(),
             pa.int32(),
             pa.int32(),
         ]
-        assert [f.field_id for f in found.fields] == ["id", "id_truncate", "id_bucket", "day_year"]
+        assert [f.field_id for f in spec.fields] == ["id", "id_truncate", "id_bucket", "day_year"]
 
     def test_other_columns(self):
         spec = build_spec(1, self.FIELDS, SCHEMA)

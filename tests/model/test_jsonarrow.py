@@ -15,8 +15,6 @@ from lance_namespace_urllib3_client.models.json_arrow_schema import JsonArrowSch
 
 from phalanx.errors import InvalidInput
 from phalanx.model.jsonarrow import (
-    field_from_json,
-    field_to_json,
     schema_from_json,
     schema_to_json,
     type_from_json,
@@ -319,6 +317,16 @@ def write_empty(schema: pa.Schema, path: Path) -> lance.LanceDataset:
 
 
 # --- extension types -------------------------------------------------------------------------
+
+
+def field_to_json(field):
+    (described,) = schema_to_json(pa.schema([field]))["fields"]
+    return described
+
+
+def field_from_json(value):
+    (field,) = schema_from_json({"fields": [value]})
+    return field
 
 
 @pytest.mark.parametrize("type_", EXTENSIONS, ids=str)

@@ -54,8 +54,8 @@ def found_by_lance(dataset: lance.LanceDataset, sql: str) -> list[int]:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_like(dataset, pattern, negated):
     condition = oracle.like(Term("s", lambda row: row["s"], "text"), pattern, negated)
-    found = [i for i, word in enumerate(WORDS) if condition.holds({"s": word})]
-    assert found == found_by_lance(dataset, condition.sql)
+    rows = [i for i, word in enumerate(WORDS) if condition.holds({"s": word})]
+    assert rows == found_by_lance(dataset, condition.sql)
 
 
 @pytest.mark.parametrize("column", ["f32", "f64"])
@@ -71,5 +71,5 @@ def test_floats(dataset, column, op, number):
 
     constant = Constant(number, oracle.rounded(number, bits))
     condition = oracle.comparison(Term(column, value, f"float{bits}"), op, constant)
-    found = [i for i, number in enumerate(FLOATS) if condition.holds({"f": number})]
-    assert found == found_by_lance(dataset, condition.sql)
+    rows = [i for i, number in enumerate(FLOATS) if condition.holds({"f": number})]
+    assert rows == found_by_lance(dataset, condition.sql)

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import FALSE, NULL, TRUE, Literal
+from phalanx.model.literals import FALSE, NULL, TRUE, Literal
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Call, Name, Term
 
@@ -162,7 +162,7 @@ def test_functions(text, term):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "escape", "found"),
+    ("pattern", "escape", "written"),
     [
         ("a!%b%", "!", "a\\%b%"),
         ("a!!b", "!", "a\\!b"),
@@ -171,9 +171,9 @@ def test_functions(text, term):
         ("a\\%b", "\\", "a\\%b"),
     ],
 )
-def test_like_escape(pattern, escape, found):
+def test_like_escape(pattern, escape, written):
     text = f"a LIKE '{pattern}' ESCAPE '{escape}'"
-    assert parse(text) == call("like", A, Literal("string", found))
+    assert parse(text) == call("like", A, Literal("string", written))
 
 
 @pytest.mark.parametrize(

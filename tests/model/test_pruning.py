@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from phalanx.model.dialect import to_sql
 from phalanx.model.domains import domain_of
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Constant, bind, to_sql
+from phalanx.model.predicates import Constant
 from phalanx.model.pruning import PartitionColumn, column_of, prune
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet

@@ -1,7 +1,4 @@
-"""Exactness: this filter on this spec reads exactly these leaves, with this filter or none.
-
-The filters of the specification and of its predecessors come first, each with its source.
-"""
+"""Exactness: this filter on this spec reads exactly these leaves, with this filter or none."""
 
 import datetime as dt
 from decimal import Decimal
@@ -11,182 +8,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx.model import hashing
-from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec, expr
-from tests.model.leaves import Leaf, left_over
-
-SCHEMA = TableSchema.assign(
-    pa.schema(
-        [
-            pa.field("id", pa.int64(), nullable=False),
-            pa.field("event_date", pa.date32()),
-            pa.field("country", pa.string()),
-            pa.field("user_id", pa.string()),
-            pa.field("ts", pa.timestamp("us")),
-            pa.field("utc", pa.timestamp("us", "UTC")),
-            pa.field("ny", pa.timestamp("us", "America/New_York")),
-            pa.field("s", pa.string()),
-            pa.field("i", pa.int32()),
-            pa.field("year", pa.int32()),
-            pa.field("month", pa.int32()),
-            pa.field("day", pa.int32()),
-            pa.field("date", pa.string()),
-            pa.field("hour", pa.int32()),
-            pa.field("region", pa.string()),
-            pa.field("event_type", pa.string()),
-            pa.field("price", pa.decimal128(9, 2)),
-            pa.field("f", pa.float64()),
-            pa.field("b", pa.bool_()),
-        ]
-    )
-)
-
-Reads = dict[Any, str | None] | set[Any]
-
-
-def reads(where: str, by: list[Any], leaves: list[Any]) -> dict[Any, str | None]:
-    """What is left of the leaves; a leaf of one value is written without its tuple."""
-    spec = build_spec(1, by, SCHEMA)
-    tuples: list[Leaf] = [leaf if isinstance(leaf, tuple) else (leaf,) for leaf in leaves]
-    found = left_over(where, spec, SCHEMA, tuples)
-    return {leaves[tuples.index(leaf)]: residual for leaf, residual in found.items()}
-
-
-def day(text: str) -> dt.date:
-    return dt.date.fromisoformat(text)
-
-
-def bucket(value: Any, count: int) -> int:
-    return hashing.bucket(hashing.murmur3(pa.array([value])), count)[0].as_py()
-
-
-# The examples of seed 000 -----------------------------------------------------------------------
-
-BY_DATE_AND_COUNTRY = ["event_date", "country"]
-DATES_AND_COUNTRIES = [
-    (day("2025-12-10"), "US"),
-    (day("2025-12-10"), "CN"),
-    (day("2025-12-11"), "US"),
-    (day("2025-12-11"), "FR"),
-]
-
-
-def test_000_identity_equality_and_inequality():
-    found = reads(
-        "event_date = '2025-12-11' AND country != 'FR'", BY_DATE_AND_COUNTRY, DATES_AND_COUNTRIES
-    )
-    assert found == {(day("2025-12-11"), "US"): None}
-
-
-def test_000_identity_equality():
-    found = reads("country = 'US'", BY_DATE_AND_COUNTRY, DATES_AND_COUNTRIES)
-    assert found == {(day("2025-12-10"), "US"): None, (day("2025-12-11"), "US"): None}
-
-
-DAYS = [
-    (2024, 12, 10),
-    (2025, 11, 10),
-    (2025, 12, 9),
-    (2025, 12, 10),
-    (2025, 12, 11),
-    (2026, 12, 10),
-]
-
-
-def test_000_a_range_of_time_is_the_days_it_touches():
-    where = "ts >= '2025-12-10T10:00:00Z' AND ts < '2025-12-11T00:00:00Z'"
-    residual = "ts >= TIMESTAMP '2025-12-10T10:00:00' AND ts < TIMESTAMP '2025-12-11T00:00:00'"
-    assert reads(where, ["year(ts)", "month(ts)", "day(ts)"], DAYS) == {(2025, 12, 10): residual}
-
-
-def test_000_bucket_equality():
-    found = reads("user_id = 'some_user_id'", ["bucket(100, user_id)"], list(range(100)))
-    assert found == {bucket("some_user_id", 100): "user_id = 'some_user_id'"}
-
-
-def test_000_bucket_cannot_use_ranges():
-    found = reads("user_id > 'some_user_id'", ["bucket(4, user_id)"], [0, 1, 2, 3, None])
-    assert found == dict.fromkeys(range(4), "user_id > 'some_user_id'")
-
-
-def test_000_truncate_of_strings():
-    leaves = ["ab", "abc", "abd", "b", None]
-    by = ["truncate(3, s)"]
-    assert reads("s = 'abcdef'", by, leaves) == {"abc": "s = 'abcdef'"}
-    assert reads("s LIKE 'abc%'", by, leaves) == {"abc": None}
-
-
-def test_000_truncate_of_numbers():
-    """`i > 125` leaves out what is below: the partition 120 holds 126 to 129."""
-    found = reads("i > 125", ["truncate(10, i)"], [100, 110, 120, 130, 140, None])
-    assert found == {120: "i >= 126", 130: None, 140: None}
-
-
-# The examples of seeds 001 and 004 ---------------------------------------------------------------
-
-V1 = build_spec(1, ["event_date"], SCHEMA)
-V2 = build_spec(2, ["year(event_date)", "country"], SCHEMA, [V1])
-V1_LEAVES = [(day("2025-12-10"),), (day("2025-12-11"),)]
-V2_LEAVES = [(2024, "US"), (2025, "US"), (2025, "CN"), (2025, None)]
-
-
-def test_004_appendix_d():
-    where = "event_date = '2025-12-10' AND country = 'US'"
-    # v1 knows nothing of countries: that filter is left to the scan.
-    assert left_over(where, V1, SCHEMA, V1_LEAVES) == {(day("2025-12-10"),): "country = 'US'"}
-    # v2 knows the year: which day it was is left to the scan.
-    assert left_over(where, V2, SCHEMA, V2_LEAVES) == {
-        (2025, "US"): "event_date = DATE '2025-12-10'"
-    }
-
-
-def test_004_across_spec_versions():
-    where = "event_date = '2025-12-10'"
-    assert left_over(where, V1, SCHEMA, V1_LEAVES) == {(day("2025-12-10"),): None}
-    left = left_over(where, V2, SCHEMA, V2_LEAVES)
-    assert left == dict.fromkeys(V2_LEAVES[1:], "event_date = DATE '2025-12-10'")
-
-
-# The examples of seed 003 -------------------------------------------------------------------------
-
-CALENDAR = [
-    (d.year, d.month, d.day)
-    for d in (dt.date(2022, 1, 1) + dt.timedelta(days=n) for n in range(4 * 365 + 1))
-]
-HIVE_DAYS = ["year", "month", "day"]
-
-
-def test_003_single_partition_filter():
-    days = [str(dt.date(2022, 1, 1) + dt.timedelta(days=n)) for n in range(1000)]
-    assert reads("date = '2024-01-15'", ["date"], days) == {"2024-01-15": None}
-
-
-def test_003_range_on_a_partition_column():
-    found = reads("year = 2024 AND month BETWEEN 1 AND 3", HIVE_DAYS, CALENDAR)
-    assert found == {leaf: None for leaf in CALENDAR if leaf[0] == 2024 and leaf[1] <= 3}
-    assert len(found) == 91
-
-
-def test_003_in_clause():
-    regions = ["US", "CA", *(f"R{n}" for n in range(48))]
-    assert reads("region IN ('US', 'CA')", ["region"], regions) == {"US": None, "CA": None}
-
-
-def test_003_multi_level_pruning():
-    found = reads("year = 2024 AND month = 1 AND day BETWEEN 10 AND 15", HIVE_DAYS, CALENDAR)
-    assert found == {(2024, 1, d): None for d in range(10, 16)}
-
-
-def test_003_year_alone():
-    found = reads("year = 2024", HIVE_DAYS, CALENDAR)
-    assert found == {leaf: None for leaf in CALENDAR if leaf[0] == 2024}
-
-
-def test_003_partition_and_data_filter():
-    leaves = [(date, hour) for date in ("2024-01-01", "2024-01-02") for hour in range(24)]
-    found = reads("date = '2024-01-01' AND event_type = 'login'", ["date", "hour"], leaves)
-    assert found == {("2024-01-01", hour): "event_type = 'login'" for hour in range(24)}
-
+from tests.model.leaves import DAYS, EVENTS, bucket, day, left_over, reads
 
 # One line a case: the spec, the leaves, the filter, and what is read. A set means that every leaf
 # in it is read without a filter, None for all others.
@@ -654,9 +477,9 @@ EXPRESSIONS = [
 
 
 def expected(leaves: list[Any], wanted: Any) -> dict[Any, str | None]:
-    found = wanted if isinstance(wanted, dict) else dict.fromkeys(wanted)
-    assert set(found) <= set(leaves)
-    return found
+    residuals = wanted if isinstance(wanted, dict) else dict.fromkeys(wanted)
+    assert set(residuals) <= set(leaves)
+    return residuals
 
 
 @pytest.mark.parametrize(("where", "wanted"), IDENTITY)
@@ -713,10 +536,10 @@ def test_multi_bucket(where, wanted):
 
 def test_no_fields():
     """A table that is not partitioned has one leaf, which is read unless nothing can match."""
-    spec = build_spec(1, [], SCHEMA)
-    assert left_over("i > 5", spec, SCHEMA, [()]) == {(): "i >= 6"}
-    assert left_over("i > 5 AND i < 3", spec, SCHEMA, [()]) == {}
-    assert left_over("TRUE", spec, SCHEMA, [()]) == {(): None}
+    spec = build_spec(1, [], EVENTS)
+    assert left_over("i > 5", spec, EVENTS, [()]) == {(): "i >= 6"}
+    assert left_over("i > 5 AND i < 3", spec, EVENTS, [()]) == {}
+    assert left_over("TRUE", spec, EVENTS, [()]) == {(): None}
 
 
 def test_several_fields_together():

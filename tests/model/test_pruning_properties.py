@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 
+from phalanx.model.dialect import Dialect, to_sql
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Column, Dialect, Predicate, bind, to_sql
+from phalanx.model.predicates import Column, Predicate
 from phalanx.model.pruning import PartitionColumn, column_of, prune
 from phalanx.model.spelling import quote, sql_literal, value_text
 from tests.model.tables import Table, cases
@@ -74,8 +76,8 @@ def selected(predicate: Predicate, batch: pa.RecordBatch) -> set[int]:
     """The rows that DataFusion finds with a filter of ours."""
     frame = _CONTEXT.create_dataframe([[one_zero(batch)]])
     text = DataFusion().predicate(predicate)
-    found = frame.select(frame.parse_sql_expr(text).alias("r")).collect()
-    answers = [answer for part in found for answer in part.column(0).to_pylist()]
+    parts = frame.select(frame.parse_sql_expr(text).alias("r")).collect()
+    answers = [answer for part in parts for answer in part.column(0).to_pylist()]
     return {i for i, answer in enumerate(answers) if answer}
 
 
@@ -104,7 +106,7 @@ def test_every_leaf_is_judged_right(case):
         assert bind(parse(to_sql(predicate)), table.schema.column) == predicate
 
         verdict = prune(predicate, table.spec, table.schema, columns, len(leaves))
-        found = [selected(residual, table.batch) for residual in verdict.residuals]
+        masks = [selected(residual, table.batch) for residual in verdict.residuals]
         for i, rows in enumerate(leaves):
             if not verdict.maybe[i]:
                 assert not rows & wanted, f"{condition}: leaf {i} is not empty"
@@ -112,4 +114,4 @@ def test_every_leaf_is_judged_right(case):
             elif verdict.always[i]:
                 assert rows <= wanted, f"{condition}: leaf {i} has other rows too"
             else:
-                assert rows & found[verdict.residual[i]] == rows & wanted, condition
+                assert rows & masks[verdict.residual[i]] == rows & wanted, condition

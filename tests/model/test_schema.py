@@ -162,9 +162,9 @@ def test_extract_is_null_where_the_struct_is():
 
 def test_extract_decodes_dictionaries():
     batch = pa.RecordBatch.from_pydict({"a": pa.array(["x", None]).dictionary_encode()})
-    found = extract(batch, ("a",))
-    assert found.type == pa.string()
-    assert found.to_pylist() == ["x", None]
+    array = extract(batch, ("a",))
+    assert array.type == pa.string()
+    assert array.to_pylist() == ["x", None]
 
 
 def test_extract_from_no_rows():

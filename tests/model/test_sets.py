@@ -22,10 +22,10 @@ value_sets = st.builds(ValueSet.of, st.lists(st.tuples(bounds, bounds), max_size
 
 
 def members(values: ValueSet) -> set[int | None]:
-    found: set[int | None] = {None} if values.null else set()
+    keys: set[int | None] = {None} if values.null else set()
     for low, high in values.intervals:
-        found |= {x for x in UNIVERSE if (low is None or x >= low) and (high is None or x < high)}
-    return found
+        keys |= {x for x in UNIVERSE if (low is None or x >= low) and (high is None or x < high)}
+    return keys
 
 
 @FIXED

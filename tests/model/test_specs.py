@@ -79,11 +79,11 @@ def ids(spec: PartitionSpec) -> list[str]:
 )
 def test_entries(entry, fields):
     spec = build_spec(1, [entry], SCHEMA)
-    found = [
+    spelled = [
         (f.field_id, ".".join(SCHEMA.columns[f.source_ids[0]].path), f.transform)
         for f in spec.fields
     ]
-    assert found == fields
+    assert spelled == fields
 
 
 def test_several_sources():
@@ -360,7 +360,7 @@ def test_broken_fields(change, message):
 
 @pytest.mark.parametrize("member", ["field_id", "source_ids", "result_type"])
 def test_missing_members(member):
-    value = {key: found for key, found in GOOD.items() if key != member}
+    value = {key: item for key, item in GOOD.items() if key != member}
     with pytest.raises(InvalidInput, match=f"partition field.* needs '{member}'"):
         PartitionField.from_json(value)
 
@@ -408,13 +408,13 @@ def test_apply():
     spec = build_spec(
         1, ["truncate(10, a)", "truncate(1, s.b)", expr("col0 % 4", ["a"], "rest")], schema
     )
-    found = [field.apply(table, schema) for field in spec.fields]
-    assert [array.to_pylist() for array in found] == [
+    arrays = [field.apply(table, schema) for field in spec.fields]
+    assert [array.to_pylist() for array in arrays] == [
         [0, None, -10],
         ["x", None, None],
         [1, None, -3],
     ]
-    assert [array.type for array in found] == [field.result_type for field in spec.fields]
+    assert [array.type for array in arrays] == [field.result_type for field in spec.fields]
 
 
 def test_apply_gives_the_declared_type():

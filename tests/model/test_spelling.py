@@ -1,14 +1,14 @@
 """Values as text, for people and for SQL."""
 
 import math
-from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
-from phalanx.model.domains import Literal, domain_of
+from phalanx.model.domains import domain_of
+from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
-from phalanx.model.spelling import quote, spell_literal, sql_literal, value_text
+from phalanx.model.spelling import sql_literal, value_text
 
 DAY = 86_400
 
@@ -79,33 +79,3 @@ def test_floats(type, value, sql):
 def test_a_date64_within_a_day():
     """Such a value is no date: it is written as the instant it is."""
     assert sql_literal(1, pa.date64()) == "TIMESTAMP '1970-01-01T00:00:00.001'"
-
-
-@pytest.mark.parametrize(
-    ("literal", "sql"),
-    [
-        (Literal("null"), "NULL"),
-        (Literal("boolean", False), "FALSE"),
-        (Literal("number", 5), "5"),
-        (Literal("number", Decimal("5")), "5.0"),
-        (Literal("number", Decimal("1E+2")), "100.0"),
-        (Literal("number", Decimal("-0.50")), "-0.50"),
-        (Literal("number", 1e-7), "1e-07"),
-        (Literal("string", "a'b"), "'a''b'"),
-        (Literal("binary", b"\1"), "X'01'"),
-        (Literal("date", 0), "DATE '1970-01-01'"),
-        (Literal("timestamp", 10**9), "TIMESTAMP '1970-01-01T00:00:01'"),
-        (Literal("timestamp", 10**9, zoned=True), "TIMESTAMP '1970-01-01T00:00:01Z'"),
-        (Literal("time", 10**9), "TIME '00:00:01'"),
-        (Literal("interval", "1 day"), "INTERVAL '1 day'"),
-    ],
-    ids=str,
-)
-def test_literals_read_back(literal, sql):
-    assert spell_literal(literal) == sql
-    found = parse(sql)
-    assert found == literal or float(found.value) == literal.value
-
-
-def test_quote():
-    assert quote("it's") == "'it''s'"

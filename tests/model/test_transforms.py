@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from phalanx.errors import InvalidInput
 from phalanx.model import hashing
+from phalanx.model.dialect import term_to_sql
 from phalanx.model.domains import domain_of
-from phalanx.model.predicates import Column, term_to_sql
+from phalanx.model.predicates import Column
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, NULL_ONLY, ValueSet
 from phalanx.model.transforms import (
     Bucket,
@@ -63,9 +64,9 @@ def test_parts_of_time(transform, type):
     else:
         whole = [m and m.replace(microsecond=0) for m in MOMENTS]
         array = pa.array(MOMENTS if type.unit == "us" else whole, type)
-    found = transform.apply([array])
-    assert found.type == pa.int32()
-    assert found.to_pylist() == parts(transform.kind)
+    values = transform.apply([array])
+    assert values.type == pa.int32()
+    assert values.to_pylist() == parts(transform.kind)
 
 
 def test_time_is_cut_in_utc():
@@ -131,21 +132,21 @@ def test_years_beyond_arrow():
     ids=str,
 )
 def test_truncate(width, array, expected):
-    found = Truncate(width).apply([array])
-    assert found.type == array.type
-    assert found.to_pylist() == expected
+    values = Truncate(width).apply([array])
+    assert values.type == array.type
+    assert values.to_pylist() == expected
 
 
 def test_truncate_of_endless_floats_is_nan():
-    found = Truncate(10).apply([pa.array([math.inf, -math.inf, math.nan])]).to_pylist()
-    assert all(math.isnan(value) for value in found)
+    values = Truncate(10).apply([pa.array([math.inf, -math.inf, math.nan])]).to_pylist()
+    assert all(math.isnan(value) for value in values)
 
 
 def test_identity_knows_one_zero_and_one_nan():
     array = pa.array([0.0, -0.0, math.nan, None], pa.float32())
-    found = Identity().apply([array])
-    assert str(found.to_pylist()) == "[0.0, 0.0, nan, None]"
-    assert found.type == pa.float32()
+    values = Identity().apply([array])
+    assert str(values.to_pylist()) == "[0.0, 0.0, nan, None]"
+    assert values.type == pa.float32()
 
 
 def test_buckets_are_hashes():
@@ -464,8 +465,8 @@ INT = domain_of(pa.int32())
 )
 def test_short_ranges_name_their_parts(transform, wanted, projected):
     low, high = (days(day, 1)[0] for day in wanted)
-    found = transform.project([ValueSet(((low, high),))], [pa.date32()])
-    assert set(INT.enumerate(found, 50)) == projected
+    parts = transform.project([ValueSet(((low, high),))], [pa.date32()])
+    assert set(INT.enumerate(parts, 50)) == projected
 
 
 def test_long_ranges_tell_nothing_of_the_month():

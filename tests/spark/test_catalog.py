@@ -5,7 +5,7 @@ import json
 import pytest
 
 import phalanx
-from phalanx.spark import catalog, writer
+from tests.spark.door import call, catalog
 
 SCHEMA = {
     "type": "struct",
@@ -17,7 +17,7 @@ SCHEMA = {
 def test_options_are_not_stored(tmp_path, mode):
     """Spark sends what stands in OPTIONS twice, and some of it is secret."""
     request = {
-        "catalog": {"warehouse": str(tmp_path)},
+        "catalog": catalog(warehouse=str(tmp_path)),
         "ident": ["default", "t"],
         "mode": "create",
         "schema": json.dumps(SCHEMA),
@@ -25,7 +25,7 @@ def test_options_are_not_stored(tmp_path, mode):
         "properties": {},
     }
     if mode == "replace":
-        writer.commit_staged({"table": catalog.stage_table(request)["handle"]})
+        call("commit_staged", table=call("stage_table", **request)["handle"])
     given = {
         "team": "us",
         "provider": "phalanx",
@@ -34,9 +34,9 @@ def test_options_are_not_stored(tmp_path, mode):
         "storage.session_token": "hush",
         "option.storage.session_token": "hush",
     }
-    found = catalog.stage_table({**request, "mode": mode, "properties": given})
+    found = call("stage_table", **{**request, "mode": mode, "properties": given})
     assert "hush" not in json.dumps(found)
-    writer.commit_staged({"table": found["handle"]})
+    call("commit_staged", table=found["handle"])
     table = phalanx.open(tmp_path / "default" / "t")
     assert table.properties == {"team": "us"}
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]

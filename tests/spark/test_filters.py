@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from phalanx.model.predicates import to_sql
+from phalanx.model.dialect import to_sql
 from phalanx.model.schema import TableSchema
 from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
 
@@ -35,8 +35,8 @@ def col(*path):
     return {"column": list(path)}
 
 
-def value(found, type):
-    return {"value": found, "type": json.dumps(type)}
+def value(constant, type):
+    return {"value": constant, "type": json.dumps(type)}
 
 
 def call(name, *args, **more):
@@ -107,8 +107,8 @@ def test_signs_of_like_mean_themselves(root, text, name):
     table.append([{"s": s} for s in rows])
     where = to_sql(predicate_of(call(name, col("s"), value(text, "string")), SCHEMA, "UTC"))
     means = {"STARTS_WITH": str.startswith, "ENDS_WITH": str.endswith, "CONTAINS": str.__contains__}
-    found = sorted(row["s"] for row in table.scan(where=where).to_arrow().to_pylist())
-    assert found == sorted(s for s in rows if means[name](s, text))
+    words = sorted(row["s"] for row in table.scan(where=where).to_arrow().to_pylist())
+    assert words == sorted(s for s in rows if means[name](s, text))
 
 
 UNTRANSLATED = [
@@ -135,7 +135,7 @@ def test_untranslatable(filter):
         predicate_of(filter, SCHEMA, "UTC")
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Z", "+00:00"])
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Z", "+00:00", "GMT", "Etc/Greenwich"])
 def test_zones_that_are_utc(zone):
     predicate_of(call("=", date_of("ts"), DATE), SCHEMA, zone)
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.spark.dispatch import answer
 from phalanx.spark.handles import Handle
 from phalanx.transaction.snapshot import Snapshot
+from tests.spark.door import call, catalog
 
 SCHEMA = {
     "type": "struct",
@@ -17,14 +17,10 @@ SCHEMA = {
 }
 
 
-def call(op, **arguments):
-    return json.loads(answer(json.dumps({"op": op, "zone": "UTC", **arguments}).encode()))
-
-
 def stage(folder, mode):
     return call(
         "stage_table",
-        catalog={"warehouse": str(folder)},
+        catalog=catalog(warehouse=str(folder)),
         ident=["default", "t"],
         mode=mode,
         schema=json.dumps(SCHEMA),

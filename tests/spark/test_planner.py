@@ -1,31 +1,29 @@
 """What a scan is planned as, without a Spark session."""
 
+import base64
 import json
+import pickle
 
 import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner
+from phalanx.spark.tasks import Cluster, ScanSettings
 from phalanx.spark.types import spark_schema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("g", pa.int32()), ("h", pa.string())])
 
 
-def planned(table, runtime=(), **conf):
-    request = {
-        "table": Handle.of(table._snapshot).to_json(),
-        "schema": json.dumps(spark_schema(SCHEMA)),
-        "filters": [],
-        "runtime": list(runtime),
-        "zone": "UTC",
-        "conf": conf,
-        "cores": 2,
-        "task_bytes": 1 << 27,
-        "empty": False,
-    }
-    return Planner(table._snapshot, request).plan()
+def planned(table, runtime=(), clusters=True, **conf):
+    scan = ScanSettings(
+        schema=json.dumps(spark_schema(SCHEMA)),
+        cluster=Cluster(2, 1 << 27),
+        runtime=runtime,
+        clusters=clusters,
+        conf=conf,
+    )
+    return Planner(table._snapshot, scan, "UTC").plan()
 
 
 def only(*values):
@@ -58,6 +56,37 @@ def test_what_was_too_much_for_keys_shares_tasks_after_a_join_too(table):
     assert after["selected"] == 2
     assert after["partitioning"] == []
     assert len(after["tasks"]["keyed"]) == 1
+
+
+def ids(tasks):
+    """What each task reads."""
+    read = []
+    for task in tasks:
+        work, _ = pickle.loads(base64.b64decode(task["command"]))
+        read.append(sorted(id for batch in work(iter(())) for id in batch["id"].to_pylist()))
+    return sorted(read)
+
+
+def test_the_tasks_of_a_small_scan_come_with_its_plan(table):
+    tasks = planned(table)["tasks"]
+    assert ids(tasks["keyed"]) == [[0], [1], [2], [3]]
+    assert ids(tasks["packed"]) == [[0, 1, 2, 3]]
+    assert not any("key" in task for task in tasks["packed"])
+
+
+def test_tasks_are_made_once_where_packing_changes_nothing(table):
+    one = planned(table, only(2))["tasks"]
+    assert ids(one["keyed"]) == [[2]]
+    assert [task["key"] for task in one["keyed"]] == [[2]]
+    assert "packed" not in one
+
+
+def test_a_query_that_clusters_nothing_has_no_use_for_keys(table):
+    plan = planned(table, clusters=False)
+    assert plan["partitioning"] == []
+    assert plan["unkeyed"] == "the query neither joins nor groups rows"
+    assert ids(plan["tasks"]["keyed"]) == [[0, 1, 2, 3]]
+    assert "packed" not in plan["tasks"]
 
 
 @pytest.mark.parametrize(("values", "selected"), [((1, None), 2), ((None,), 1), ((1, 2), 2)])

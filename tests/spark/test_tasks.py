@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from phalanx.model.schema import TableSchema
-from phalanx.spark.tasks import Chosen, Tasks
+from phalanx.spark.tasks import Chosen, Cluster, ScanSettings, Tasks
 from phalanx.spark.types import spark_schema
 from phalanx.storage.location import Location
 from phalanx.storage.records import LeafRow
@@ -19,19 +19,15 @@ SCHEMA = TableSchema.assign(
 
 def tasks(*columns, cores=2, task_bytes=128 * MB):
     wanted = pa.schema([SCHEMA.arrow.field(name) for name in columns])
-    request = {
-        "schema": json.dumps(spark_schema(wanted)),
-        "cores": cores,
-        "task_bytes": task_bytes,
-        "empty": False,
-    }
-    return Tasks(Location("/nowhere"), SCHEMA, request)
+    cluster = Cluster(cores, task_bytes)
+    scan = ScanSettings(schema=json.dumps(spark_schema(wanted)), cluster=cluster)
+    return Tasks(Location("/nowhere"), SCHEMA, scan)
 
 
 def leaves(made, count, size):
     for number in range(count):
         row = LeafRow(number, f"v1${number}", f"{number}", 1, 1, (), 1, 1000, size, 1)
-        yield Chosen(row, made.piece(row, ""), size, bundled=False)
+        yield Chosen(row, made.piece(row, ""), size, small=False)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ SCHEMA = TableSchema.assign(
 
 
 def transform(name, *args):
-    found = [{"column": list(a)} if isinstance(a, tuple) else {"value": a} for a in args]
-    return {"name": name, "args": found}
+    arguments = [{"column": list(a)} if isinstance(a, tuple) else {"value": a} for a in args]
+    return {"name": name, "args": arguments}
 
 
 BOTH_WAYS = [
@@ -50,7 +50,7 @@ BOTH_WAYS = [
 @pytest.mark.parametrize("given", BOTH_WAYS, ids=str)
 def test_both_ways(given):
     spec = build_spec(1, [entry_of(given)], SCHEMA)
-    assert [found.to_json() for found in reported(spec, SCHEMA)] == [given]
+    assert [field.to_json() for field in reported(spec, SCHEMA)] == [given]
 
 
 def test_year_is_years():
@@ -64,7 +64,7 @@ def test_bucket_of_several_columns():
 
 def test_fields_of_one_column_come_together():
     spec = build_spec(1, ["s", "year(ts)", "month(ts)", "bucket(4, id)", "hour(ts)"], SCHEMA)
-    assert [found.name for found in reported(spec, SCHEMA)] == [
+    assert [field.name for field in reported(spec, SCHEMA)] == [
         "identity", "months", "bucket", "hour",
     ]  # fmt: skip
 

@@ -13,13 +13,15 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx import ConflictError
-from phalanx.spark import row_level, writer
+from phalanx import ConflictError, InvalidInput
+from phalanx.model.schema import with_default
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
+from phalanx.spark.writer import fitting
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
+from tests.spark.door import call
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 ROWS = {"id": pa.array([2, 3]), "part": pa.array(["a", "b"])}
@@ -41,33 +43,31 @@ class Job:
     """A write that is not committed yet: its tasks have run, in this process."""
 
     def __init__(self, target, command="append"):
-        common = {"table": target.to_json(), "options": {}, "filters": [], "zone": "UTC"}
+        common = {"table": target.to_json(), "options": {}, "conf": {}, "filters": []}
         batch = pa.record_batch(ROWS)
         if command == "merge":
-            found = row_level.start_changes({**common, "command": "merge"})
+            found = call("start_changes", **common, command="merge")
             nothing = {"_leaf": pa.nulls(2, pa.string()), "_rowid": pa.nulls(2, pa.int64())}
             batch = pa.record_batch({"_op": pa.array([2, 2], pa.int32()), **nothing, **ROWS})
         else:
             schema = json.dumps(spark_schema(SCHEMA))
-            found = writer.start_write(
-                {**common, "mode": command, "functions": True, "schema": schema}
-            )
+            common |= {"mode": command, "functions": True, "schema": schema, "query": None}
+            found = call("start_write", **common)
         task, _ = pickle.loads(base64.b64decode(found["command"]))
         self.messages = [
             base64.b64encode(message.column(0)[0].as_py()).decode()
             for message in task(iter([batch]))
         ]
-        # As it comes back from the JVM.
-        self.job, self.command = json.loads(json.dumps(found["job"])), command
+        self.job, self.command = found["job"], command
 
     def commit(self, started=None):
         """`started` for a job that takes long: by the clock it has begun just now."""
         job = self.job if started is None else {**self.job, "started": started}
         if "head" in job["table"]:
             table = job["table"] if started is None else {**job["table"], "started": started}
-            return writer.commit_staged({"table": table, "messages": self.messages})
-        end = row_level.commit_changes if self.command == "merge" else writer.commit_write
-        return end({"job": job, "messages": self.messages})
+            return call("commit_staged", table=table, messages=self.messages)
+        end = "commit_changes" if self.command == "merge" else "commit_write"
+        return call(end, job=job, messages=self.messages)
 
 
 def handle(table):
@@ -162,7 +162,7 @@ class TestDelete:
         return phalanx.create(root, self.SCHEMA).append([{"id": 1, "a": 5}, {"id": 2}])
 
     def delete(self, table, *filters):
-        writer.delete({"table": table.to_json(), "filters": filters, "zone": "UTC"})
+        call("delete", table=table.to_json(), filters=filters, conf={})
 
     IS_NULL = {"call": "IS_NULL", "args": [{"column": ["a"]}]}  # noqa: RUF012
     IS_5 = {"call": "=", "args": [{"column": ["a"]}, {"value": 5, "type": '"integer"'}]}  # noqa: RUF012
@@ -195,3 +195,51 @@ class TestDelete:
         with pytest.raises(ConflictError, match="dropped and made again"):
             self.delete(seen, *([filter] if filter else []))
         assert phalanx.open(root).count() == 2
+
+
+class TestFitting:
+    """Spark's rows become rows of the table, in one go."""
+
+    def fit(self, schema, *batches):
+        return pa.concat_tables(list(fitting(batches, schema)))
+
+    def test_types_and_order(self):
+        schema = pa.schema(
+            [("n", pa.uint64()), ("v", pa.list_(pa.float32(), 2)), ("s", pa.string())]
+        )
+        spark = {
+            "s": pa.array(["x"]),
+            "n": pa.array([7], pa.decimal128(20, 0)),
+            "v": pa.array([[1.0, 2.0]], pa.list_(pa.float32())),
+            "_op": pa.array([1]),
+        }
+        rows = self.fit(schema, pa.record_batch(spark), pa.record_batch(spark))
+        assert rows.schema == schema
+        assert rows.to_pylist() == [{"n": 7, "v": [1.0, 2.0], "s": "x"}] * 2
+
+    def test_missing_columns(self):
+        default = with_default(pa.field("b", pa.int32()), pa.scalar(5, pa.int32()))
+        schema = pa.schema([("a", pa.int64()), default, ("c", pa.string())])
+        rows = self.fit(schema, pa.record_batch({"a": [1, 2]}))
+        assert rows.to_pylist() == [{"a": a, "b": 5, "c": None} for a in (1, 2)]
+
+    @pytest.mark.parametrize(
+        ("field", "column", "message"),
+        [
+            (pa.field("a", pa.int64(), False), [1, None], "'a' holds NULL"),
+            (
+                pa.field("a", pa.struct([pa.field("x", pa.int64(), False)])),
+                [{"x": 1}, {"x": None}],
+                "'a.x' holds NULL",
+            ),
+            (pa.field("a", pa.int8()), [1, 300], "'a' holds a value of int64 that int8 cannot"),
+        ],
+    )
+    def test_what_does_not_fit(self, field, column, message):
+        with pytest.raises(InvalidInput, match=message):
+            self.fit(pa.schema([field]), pa.record_batch({"a": column}))
+
+    def test_a_required_column_that_is_missing(self):
+        schema = pa.schema([pa.field("a", pa.int64(), False), ("b", pa.int64())])
+        with pytest.raises(InvalidInput, match="'a' holds NULL, and it must not be NULL"):
+            self.fit(schema, pa.record_batch({"b": [1]}))

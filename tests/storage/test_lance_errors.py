@@ -1,4 +1,6 @@
 import errno
+import subprocess
+import sys
 
 import lance
 import pyarrow as pa
@@ -109,3 +111,60 @@ class TestErrors:
             damage,
             unreachable,
         )
+
+
+class Stop(Exception):
+    """What a signal handler of a user raises."""
+
+
+class TestInterrupts:
+    """An exception of a signal handler comes out as it is, not as damage of the table."""
+
+    @pytest.mark.parametrize("kind", [KeyboardInterrupt, Stop])
+    def test_it_is_raised_again(self, kind):
+        error = pa.ArrowInvalid(f"External error: {kind.__name__}: enough")
+        with pytest.raises(kind, match="enough"):
+            lance_errors.raise_interrupt(error)
+
+    @pytest.mark.parametrize(
+        "text", ["External error: LanceError(IO): Not found: x", "Invalid user input: Stop: x"]
+    )
+    def test_an_error_of_lance_is_none(self, text):
+        lance_errors.raise_interrupt(OSError(text))
+
+    def test_while_a_table_is_read(self, tmp_path):
+        """Real signals, as fast as they come."""
+        code = f"""
+import os, signal, threading, time
+import pyarrow as pa, phalanx
+table = phalanx.create({str(tmp_path / "t")!r}, pa.schema([("id", pa.int64())]))
+table.append([{{"id": n}} for n in range(1000)])
+class Stop(Exception): pass
+def stop(*_): raise Stop
+signal.signal(signal.SIGUSR1, stop)
+running = True
+def poke():
+    while running:
+        time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGUSR1)
+threading.Thread(target=poke, daemon=True).start()
+counts, end = {{}}, time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        try:
+            phalanx.open(table.uri).count("id > 5")
+            kind = "ok"
+        except Exception as error:
+            kind = type(error).__name__
+        counts[kind] = counts.get(kind, 0) + 1
+    except Stop:
+        pass
+running = False
+try:
+    time.sleep(0.1)
+except Stop:
+    pass
+print(sorted(counts))
+"""
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert child.stdout.strip() in ("['Stop', 'ok']", "['Stop']"), child.stdout + child.stderr

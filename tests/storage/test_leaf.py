@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx import CorruptTable, InvalidInput, PhalanxError
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage.lance_sql import Lance
 from phalanx.storage.lance_types import check_storable

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from phalanx.model import evolution
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.field_ids import ids_of, lance_schema

@@ -7,8 +7,8 @@ from lance import LanceOperation
 
 from phalanx import CorruptTable, InvalidInput
 from phalanx.lru import LruCache
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import bind
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
 from phalanx.storage.files import DETACHED

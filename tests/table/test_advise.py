@@ -9,6 +9,7 @@ import pytest
 import phalanx
 from phalanx import InvalidInput
 from phalanx.storage.leaf import Leaf
+from phalanx.table.advise import Action
 
 SCHEMA = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("country", pa.string())])
 KB = 1000
@@ -104,7 +105,7 @@ class TestFindings:
         advice = table.advise(leaf_bytes=size)
         (found,) = advice.findings
         assert (found.kind, found.leaves, found.python) == ("files", 3, "table.optimize()")
-        assert found.sql.startswith("CALL lake.system.optimize(table => '")
+        assert found.actions == (Action("optimize"),)
         table.optimize()
         assert table.advise(leaf_bytes=size).ok
 
@@ -211,6 +212,25 @@ class TestBetterSpecs:
         table.append(rows(500, 40))
         found = table.partitions()
         assert found["spec"].to_pylist().count(2) == better.leaves
-        assert "CALL lake.system.evolve_partitioning(table => '" in better.sql
-        assert "partition_by => '" in better.sql
+        assert better.actions == (
+            Action("evolve_partitioning", {"partition_by": list(better.partition_by)}),
+            Action("rewrite"),
+        )
         assert str(table.advise())
+
+    def test_it_is_shown_as_calls_in_python_unless_asked_otherwise(self, root):
+        advice = make(root, ["days(ts)", "country"], rows(500, 40)).advise(leaf_bytes=50 * KB)
+        assert [line.strip() for line in str(advice).splitlines()[-2:]] == [
+            f"table.evolve_partitioning({list(advice.better.partition_by)})",
+            "table.rewrite()",
+        ]
+        assert advice.text(lambda action: action.verb).splitlines()[-2:] == [
+            "    evolve_partitioning",
+            "    rewrite",
+        ]
+
+    def test_sorted_where_no_spec_helps(self, root):
+        data = rows(6000, 1, shares=(1, 0, 0))
+        advice = make(root, ["country", "hours(ts)", "bucket(4096, id)"], data).advise()
+        assert all(isinstance(action, Action) for f in advice.findings for action in f.actions)
+        assert str(Action("optimize", {"sort_by": ["id"]})) == "table.optimize(sort_by=['id'])"

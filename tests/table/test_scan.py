@@ -159,7 +159,7 @@ class TestStreaming:
         """12 leaves, each of which comes in many batches."""
         monkeypatch.setattr("phalanx.storage.leaf.BATCH_BYTES", 4_096)
         monkeypatch.setattr(scanning, "HANDED_OVER_BYTES", 4_096)
-        monkeypatch.setattr(scanning, "_SMALL_ROWS", 0)
+        monkeypatch.setattr("phalanx.storage.read_units._SMALL_ROWS", 0)
         table = phalanx.create(root, pa.schema([("k", pa.int32()), ("x", pa.int64())]), ["k"])
         rows = range(12 * 4_000)
         table.append(pa.table({"k": pa.array([i % 12 for i in rows], pa.int32()), "x": list(rows)}))

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import pyarrow as pa
@@ -330,3 +331,30 @@ class TestCompaction:
         for number in range(20):
             table.append([{"id": number}])
         assert table.count() == 20
+
+
+class TestThreads:
+    """Threads may share a transaction: what one adds, another does not lose."""
+
+    def test_appends(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"])
+        with table.transaction() as tx, ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: tx.append([row(n, "abc"[n % 3])]), range(24)))
+        assert ids(phalanx.open(root)) == list(range(24))
+        assert table.count() == 24
+        assert table.check().ok
+
+    def test_all_kinds_of_changes(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"]).append([row(n) for n in range(100)])
+        with table.transaction() as tx, ThreadPoolExecutor(8) as pool:
+            changes = [
+                *(lambda n=n: tx.delete(f"id = {n}") for n in range(5)),
+                *(lambda n=n: tx.update({"n": "-1"}, f"id = {n}") for n in range(10, 15)),
+                *(lambda n=n: tx.merge([row(n, "m")], on=["id"]) for n in range(98, 103)),
+                *(lambda n=n: tx.append([row(n)]) for n in range(200, 205)),
+                *(lambda: tx.count() for _ in range(5)),
+            ]
+            list(pool.map(lambda change: change(), changes))
+        assert ids(phalanx.open(root)) == [*range(5, 103), *range(200, 205)]
+        assert table.count("n = -1") == 5
+        assert table.count("part = 'm'") == 5

@@ -400,3 +400,10 @@ def test_a_report_for_people(table, root):
     report = vacuum(table, dry_run=True)
     assert str(report).startswith(f"would remove {report.files} files (")
     assert "1 folder among them; 3 snapshots" in str(report)
+
+
+def test_an_age_beyond_all_time_keeps_everything(table, root):
+    age(root, 8)
+    report = table.vacuum(dt.timedelta.max)
+    assert (report.files, report.snapshots) == (0, ())
+    assert table.expire_snapshots(dt.timedelta.max).snapshots == ()

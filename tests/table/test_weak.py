@@ -35,7 +35,7 @@ class TestWeak:
         assert sum(stale.partitions()["rows"].to_pylist()) == 6
 
     def test_a_change_that_came_first_is_a_conflict(self, weak):
-        with pytest.raises(ConflictError, match="by somebody else"), weak.transaction() as tx:  # noqa: PT012
+        with pytest.raises(ConflictError, match="by another writer"), weak.transaction() as tx:  # noqa: PT012
             tx.update({"n": "1"}, "id = 1")
             phalanx.open(weak.uri).update({"n": "2"}, "id = 1")
         assert [found["n"] for found in rows(weak) if found["id"] == 1] == [2]

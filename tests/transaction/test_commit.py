@@ -240,7 +240,7 @@ class TestStaleHandles:
 
     def test_a_table_that_was_dropped(self, root, table):
         shutil.rmtree(root)
-        with pytest.raises(TableNotFound, match="not there any more"):
+        with pytest.raises(TableNotFound, match="no longer exists as it was opened"):
             table.append(rows((1, "US")))
         assert not root.exists()
 

@@ -12,13 +12,18 @@ import dataclasses
 import datetime as dt
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import phalanx
 from phalanx.errors import PhalanxError
-from phalanx.table.properties import span_of
+from phalanx.model.properties import span_of
+
+if TYPE_CHECKING:
+    # `phalanx --help` need not load what a table can do.
+    from phalanx.table.advise import Action, Advice, BetterSpec, Finding
 
 Arguments = argparse.Namespace
 
@@ -36,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _show(text: str) -> None:
-    """Print it. Whoever reads may stop before the end, as `head` does."""
+    """Print a text. The reader may stop before its end, as `head` does."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        # Python writes what is left when it ends: to nowhere.
+        # Python flushes the rest when it exits: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -48,9 +53,54 @@ def _open(arguments: Arguments) -> phalanx.Table:
     return phalanx.open(arguments.table, storage_options=dict(arguments.storage_option))
 
 
+@dataclasses.dataclass(frozen=True)
+class ShownAdvice:
+    """Advice that says what to do as commands of this kind."""
+
+    #: The table, as the command line names it.
+    table: str
+    advice: Advice
+
+    @property
+    def ok(self) -> bool:
+        return self.advice.ok
+
+    def __str__(self) -> str:
+        return self.advice.text(self._command)
+
+    def _command(self, action: Action) -> str:
+        """The command for an action; a call in Python where there is none."""
+        words = ["phalanx", _VERBS.get(action.verb, action.verb), self.table]
+        for name, values in action.arguments.items():
+            if not all(isinstance(value, str) for value in values):
+                return f"{action}  # in Python: a command cannot name a field that is an expression"
+            if name == "partition_by":
+                words += values or ["--unpartitioned"]
+            else:
+                words += [f"--{name.replace('_', '-')}", *values]
+        return shlex.join(words)
+
+    def to_json(self) -> dict[str, Any]:
+        shown = dataclasses.asdict(self.advice)
+        parts: list[tuple[dict[str, Any], Finding | BetterSpec]] = [
+            *zip(shown["findings"], self.advice.findings, strict=True)
+        ]
+        if self.advice.better is not None:
+            parts.append((shown["better"], self.advice.better))
+        for part, advised in parts:
+            part["actions"] = [dataclasses.asdict(action) for action in advised.actions]
+            part["python"] = advised.python
+            part["commands"] = [self._command(action) for action in advised.actions]
+        return shown
+
+
+#: Methods whose commands have other names.
+_VERBS = {"evolve_partitioning": "evolve"}
+
+
 def _advise(arguments: Arguments) -> object:
     bounds = {} if arguments.leaf_bytes is None else {"leaf_bytes": arguments.leaf_bytes}
-    return _open(arguments).advise(**bounds)
+    return ShownAdvice(arguments.table, _open(arguments).advise(**bounds))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     def command(
         name: str, run: Callable[[Arguments], object], text: str
     ) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text)
-        made.set_defaults(run=run)
-        made.add_argument("table", metavar="TABLE", help="a path or URI, such as s3://bucket/table")
-        made.add_argument(
+        added = commands.add_parser(name, help=text, description=text)
+        added.set_defaults(run=run)
+        added.add_argument(
+            "table", metavar="TABLE", help="a path or URI, such as s3://bucket/table"
+        )
+        added.add_argument(
             "--storage-option",
             metavar="KEY=VALUE",
             type=_pair,
@@ -140,74 +192,78 @@ def _parser() -> argparse.ArgumentParser:
             default=[],
             help="an option of the object store; give secrets in its environment variables",
         )
-        made.add_argument("--json", action="store_true", help="print the report as JSON")
-        return made
+        added.add_argument("--json", action="store_true", help="print the report as JSON")
+        return added
 
-    def dry_run(made: argparse.ArgumentParser) -> None:
-        made.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    def dry_run(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 
-    def where(made: argparse.ArgumentParser) -> None:
-        made.add_argument(
+    def where(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
             "--where", metavar="FILTER", help="take partitions that may hold such rows"
         )
 
-    def number(made: argparse.ArgumentParser, name: str, text: str) -> None:
-        made.add_argument(name, metavar="N", type=int, help=text)
+    def number(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+        parser.add_argument(name, metavar="N", type=int, help=text)
 
-    made = command("advise", _advise, "Say which partitions are too small, too large or skewed.")
-    number(made, "--leaf-bytes", "how large a leaf should be (512 MiB)")
+    advise = command("advise", _advise, "Say which partitions are too small, too large or skewed.")
+    number(advise, "--leaf-bytes", "how large a leaf should be (512 MiB)")
 
-    made = command("evolve", _evolve, "Partition new rows in another way.")
-    wanted = made.add_mutually_exclusive_group(required=True)
-    wanted.add_argument(
+    evolve = command("evolve", _evolve, "Partition new rows in another way.")
+    partitioning = evolve.add_mutually_exclusive_group(required=True)
+    partitioning.add_argument(
         "fields",
         metavar="FIELD",
         nargs="*",
         default=[],
         help="such as country, 'days(ts)' or 'bucket(16, id)'",
     )
-    wanted.add_argument("--unpartitioned", action="store_true", help="by nothing: one leaf")
+    partitioning.add_argument("--unpartitioned", action="store_true", help="by nothing: one leaf")
 
-    made = command(
+    optimize = command(
         "optimize", _optimize, "Put the rows of each partition into fewer, larger files."
     )
-    where(made)
-    number(made, "--target-rows", "rows of a file (1,048,576)")
-    number(made, "--target-bytes", "bytes of a file (128 MiB)")
-    made.add_argument("--sort-by", metavar="COLUMN", nargs="+", help="sort the rows of each leaf")
-    made.add_argument("--zorder-by", metavar="COLUMN", nargs="+", help="cluster them by several")
-    dry_run(made)
+    where(optimize)
+    number(optimize, "--target-rows", "rows of a file (1,048,576)")
+    number(optimize, "--target-bytes", "bytes of a file (128 MiB)")
+    optimize.add_argument(
+        "--sort-by", metavar="COLUMN", nargs="+", help="sort the rows of each leaf"
+    )
+    optimize.add_argument(
+        "--zorder-by", metavar="COLUMN", nargs="+", help="cluster them by several columns"
+    )
+    dry_run(optimize)
 
-    made = command("rewrite", _rewrite, "Move rows of earlier specs into the newest partitions.")
-    where(made)
-    number(made, "--step-rows", "rows of one transaction (67,108,864)")
-    number(made, "--step-bytes", "bytes of one transaction (4 GiB)")
-    number(made, "--max-steps", "stop after so many transactions")
-    dry_run(made)
+    rewrite = command("rewrite", _rewrite, "Move rows of earlier specs into the newest partitions.")
+    where(rewrite)
+    number(rewrite, "--step-rows", "rows of one transaction (67,108,864)")
+    number(rewrite, "--step-bytes", "bytes of one transaction (4 GiB)")
+    number(rewrite, "--max-steps", "stop after so many transactions")
+    dry_run(rewrite)
 
-    made = command("expire-snapshots", _expire, "Give up old snapshots; no file goes yet.")
-    made.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
-    dry_run(made)
+    expire = command("expire-snapshots", _expire, "Expire old snapshots; no file goes yet.")
+    expire.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
+    dry_run(expire)
 
-    made = command("vacuum", _vacuum, "Remove old snapshots and the files that nothing needs.")
-    made.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
-    made.add_argument("--force", action="store_true", help="also files younger than 24 hours")
-    dry_run(made)
+    vacuum = command("vacuum", _vacuum, "Remove old snapshots and the files that nothing needs.")
+    vacuum.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
+    vacuum.add_argument("--force", action="store_true", help="also files younger than 24 hours")
+    dry_run(vacuum)
 
     command("check", _check, "Look for every inconsistency.")
-    dry_run(command("repair", _repair, "Mend what check finds where it can be mended."))
+    dry_run(command("repair", _repair, "Repair what check finds where that is possible."))
     return parser
 
 
 def _pair(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
         raise argparse.ArgumentTypeError("write it as KEY=VALUE")  # the value may be a secret
     return key, value
 
 
 def _json(report: Any) -> str:
-    shown = dataclasses.asdict(report)
+    shown = report.to_json() if hasattr(report, "to_json") else dataclasses.asdict(report)
     if hasattr(report, "ok"):
         shown["ok"] = report.ok
     return json.dumps(shown, indent=2, default=str)

@@ -14,7 +14,7 @@ ever compared as text and no comparison loses precision.
 |                              | one value above infinity (as in Lance, Spark and PostgreSQL) |
 | strings                      | the string (code point order is UTF-8 byte order)            |
 | binary, uuid                 | the bytes                                                    |
-| everything else              | no keys: only NULL or not NULL can be told                   |
+| everything else              | no keys: only NULL and not NULL can be told apart            |
 
 Every key has a successor, so a set of values is a list of half-open intervals.
 """
@@ -23,12 +23,10 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 import struct
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -37,47 +35,19 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil
-from phalanx.model.civil import PER_SECOND as PER_SECOND
+from phalanx.model.calendar import PER_SECOND, is_utc
+from phalanx.model.literals import (
+    Literal,
+    parse_number,
+    parse_time,
+    parse_timestamp,
+    spell_literal,
+)
 from phalanx.model.sets import EMPTY, NULL_ONLY, Interval, ValueSet
 
 Key = Any
 
-#: How many digits a number may have, written out.
-MAX_DIGITS = 1_000
 _DAY_SECONDS = 86_400
-_UTC = ("UTC", "Etc/UTC", "Z", "+00:00")
-
-
-@dataclass(frozen=True, eq=False)
-class Literal:
-    """A constant as it was written: `kind` says how, `value` holds it without loss.
-
-    Kinds: null, boolean, number (int, or Decimal or float where it has a point or an exponent),
-    string, binary, date (days since the epoch), timestamp (nanoseconds since the epoch in UTC,
-    or since a naive epoch), time (nanoseconds of the day), interval (its text). `zoned` says
-    whether a timestamp named its offset.
-    """
-
-    kind: str
-    value: Any = None
-    zoned: bool = False
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Literal) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def _identity(self) -> tuple[Any, ...]:
-        # 2 and 2.0 are equal in Python, but `x / 2` and `x / 2.0` are not the same term.
-        return self.kind, isinstance(self.value, int), self.value, self.zoned
-
-
-NULL = Literal("null")
-TRUE = Literal("boolean", True)
-FALSE = Literal("boolean", False)
 
 
 class Domain:
@@ -137,7 +107,7 @@ class Domain:
         return self.clip(ValueSet.of(intervals))
 
     def clip(self, values: ValueSet) -> ValueSet:
-        """The same set, with bounds beyond the type's own range opened or dropped."""
+        """A set without bounds beyond the range of the type: they are opened, or dropped."""
         low = self.lowest
         beyond = None if self.highest is None else self.successor(self.highest)
         clipped = []
@@ -166,8 +136,8 @@ class Domain:
 
     def points(self, keys: Sequence[Key | None]) -> ValueSet:
         """The set of these keys; None stands for NULL."""
-        found = ValueSet.of((key, self.successor(key)) for key in keys if key is not None)
-        return self.clip(found).with_null(any(key is None for key in keys))
+        values = ValueSet.of((key, self.successor(key)) for key in keys if key is not None)
+        return self.clip(values).with_null(any(key is None for key in keys))
 
     def enumerate(self, values: ValueSet, limit: int) -> list[Key | None] | None:
         """Every key of a set that holds at most `limit` of them, else None."""
@@ -185,8 +155,6 @@ class Domain:
         return None if key is None or limit < 1 else [key]
 
     def refuse(self, literal: Literal) -> InvalidInput:
-        from phalanx.model.spelling import spell_literal
-
         return InvalidInput(
             f"cannot compare a value of type {self.type} with {spell_literal(literal)}"
         )
@@ -328,9 +296,8 @@ class FloatDomain(Domain):
         if key > self._infinity:
             return math.nan
         bits = key if key >= 0 else (-key) | (self._magnitude + 1)
-        unsigned = self._int.upper()
-        found: float = struct.unpack(self._float, struct.pack(unsigned, bits))[0]
-        return found
+        number: float = struct.unpack(self._float, struct.pack(self._int.upper(), bits))[0]
+        return number
 
     def key(self, scalar: pa.Scalar) -> int:
         return self._key(float(scalar.as_py()))
@@ -470,8 +437,8 @@ def domain_of(type: pa.DataType) -> Domain:
 
 
 def cuts_in_utc(type: pa.DataType) -> bool:
-    """Whether the clock of a date or timestamp column is UTC's, or has no zone."""
-    return not pa.types.is_timestamp(type) or type.tz is None or type.tz in _UTC
+    """Whether a date or timestamp column is in UTC, or has no zone."""
+    return not pa.types.is_timestamp(type) or type.tz is None or is_utc(type.tz)
 
 
 def after_prefix(prefix: str) -> str | None:
@@ -523,26 +490,6 @@ def _number(domain: Domain, literal: Literal) -> Fraction | int:
         raise domain.refuse(literal) from None
 
 
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-def parse_number(text: str) -> Decimal | int:
-    """The number that digits spell: an int, or a Decimal where there is a point or an exponent.
-
-    Raises InvalidInput where the text is no number, or one of more than 1,000 digits.
-    """
-    if not _NUMBER.fullmatch(text):
-        raise InvalidInput(f"{text!r} is not a number")
-    long = InvalidInput(f"the number {text[:20]}… has more than {MAX_DIGITS} digits")
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        raise long from None
-    if len(value.as_tuple().digits) + abs(value.adjusted()) > MAX_DIGITS:
-        raise long
-    return int(value) if text.lstrip("+-").isdigit() else value
-
-
 def _named_float(text: str) -> float | None:
     """The floats that have names instead of digits."""
     name = text.strip().lower()
@@ -555,85 +502,11 @@ def _named_float(text: str) -> float | None:
     return None
 
 
-# Times ---------------------------------------------------------------------------------------
-
-_DATE = re.compile(r"([+-]?\d{4,6})-(\d\d?)-(\d\d?)", re.ASCII)
-_CLOCK = re.compile(r"(\d\d?)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?", re.ASCII)
-_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?", re.ASCII)
-
-
-def parse_timestamp(text: str) -> Literal:
-    """An ISO 8601 date or timestamp, `T` or a blank between the two, an offset if it has one.
-
-    Years have four digits, or a sign and up to six. Raises InvalidInput where it is neither.
-    """
-    wrong = InvalidInput(f"{text!r} is not a date or timestamp: write 2025-12-31T23:59:59")
-    found = _DATE.match(text.strip())
-    if not found:
-        raise wrong
-    days = _days(found, wrong)
-    rest = text.strip()[found.end() :]
-    if not rest:
-        return Literal("date", days)
-    clock = _CLOCK.match(rest, 1) if rest[0] in "Tt " and ":" in rest else None
-    if not clock:
-        raise wrong
-    nanos = days * _DAY_SECONDS * 1_000_000_000 + _nanoseconds(clock, wrong)
-    zone = rest[clock.end() :].strip()
-    if not zone:
-        return Literal("timestamp", nanos)
-    return Literal("timestamp", nanos - _offset(zone, wrong) * 1_000_000_000, zoned=True)
-
-
-def parse_date(text: str) -> Literal:
-    wrong = InvalidInput(f"{text!r} is not a date: write 2025-12-31")
-    found = _DATE.fullmatch(text.strip())
-    if not found:
-        raise wrong
-    return Literal("date", _days(found, wrong))
-
-
-def parse_time(text: str) -> Literal:
-    wrong = InvalidInput(f"{text!r} is not a time: write 23:59:59")
-    found = _CLOCK.fullmatch(text.strip())
-    if not found or ":" not in text:
-        raise wrong
-    return Literal("time", _nanoseconds(found, wrong))
-
-
-def _days(found: re.Match[str], wrong: InvalidInput) -> int:
-    year, month, day = (int(part) for part in found.groups())
-    days = int(civil.days_of(year, month, day))
-    if (len(found[1]) > 4 and found[1].isdigit()) or civil.civil_of(days) != (year, month, day):
-        raise wrong
-    return days
-
-
-def _nanoseconds(found: re.Match[str], wrong: InvalidInput) -> int:
-    """Nanoseconds since midnight."""
-    hour, minute, second = (int(part or 0) for part in found.groups()[:3])
-    if hour > 23 or minute > 59 or second > 59:
-        raise wrong
-    fraction = int((found[4] or "").ljust(9, "0"))
-    return ((hour * 60 + minute) * 60 + second) * 1_000_000_000 + fraction
-
-
-def _offset(text: str, wrong: InvalidInput) -> int:
-    """Seconds that a clock is ahead of UTC."""
-    if text in ("Z", "z", "UTC"):
-        return 0
-    found = _OFFSET.fullmatch(text)
-    if not found or int(found[2]) > 23 or int(found[3] or 0) > 59:
-        raise wrong
-    seconds = int(found[2]) * 3600 + int(found[3] or 0) * 60
-    return -seconds if found[1] == "-" else seconds
-
-
 def _local_to_utc(nanos: int, zone: str) -> int:
     """A wall-clock reading in `zone`, as nanoseconds since the epoch in UTC.
 
-    Of a reading that comes twice, the first is meant. Python's calendar ends at the years 1 and
-    9999: beyond them the offset is that of the last day it has.
+    Where a clock that is set back shows a time twice, the first one is meant. Beyond the years 1
+    to 9999 of Python's calendar, the offset is that of its first or last day.
     """
     seconds, rest = divmod(nanos, 1_000_000_000)
     try:
@@ -647,6 +520,8 @@ def _local_to_utc(nanos: int, zone: str) -> int:
 
 @lru_cache(maxsize=64)
 def _zone(name: str) -> dt.tzinfo:
+    if is_utc(name):
+        return dt.UTC
     if name[:1] in "+-":
         moment = dt.datetime.fromisoformat(f"2000-01-01T00:00:00{name}")
         assert moment.tzinfo is not None

@@ -49,27 +49,27 @@ def add_column(
 ) -> TableSchema:
     """The schema with one more column, or one more field in a struct.
 
-    Rows that are there hold `default`. Raises InvalidInput where the name is taken or the default
+    Existing rows hold `default`. Raises InvalidInput where the name is taken or the default
     does not fit.
     """
     parents, name = _split(schema, path)
     type = _type(type)
     check_zones(type, name)
-    made = pa.field(name, type, nullable)
+    field = pa.field(name, type, nullable)
     value = None if default is None else _scalar(default, type, name)
     if parents and (value is not None or not nullable):
         raise InvalidInput(
-            f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in rows that "
-            "are there: it can have no default and must be nullable"
+            f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in existing "
+            "rows: it can have no default and must be nullable"
         )
     if not nullable and value is None:
         raise InvalidInput(
-            f"column {name!r} must not be NULL, and rows that are there have no value for it: "
+            f"column {name!r} must not be NULL, and existing rows have no value for it: "
             "give a default"
         )
-    made = with_default(made, value)
+    field = with_default(field, value)
     numbers = iter(range(next_id, 2**31))
-    (tagged,) = TableSchema.numbered(pa.schema([made]), numbers).tagged
+    (tagged,) = TableSchema.numbered(pa.schema([field]), numbers).tagged
 
     def change(fields: _Fields) -> _Fields:
         _check_free(name, fields, parents)
@@ -108,8 +108,13 @@ def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
 
 
 def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> TableSchema:
-    """The schema with a wider type for a column. Raises InvalidInput for any other."""
+    """The schema with a wider type for a column; its own type changes nothing.
+
+    Raises InvalidInput for any other type.
+    """
     column, wanted = find(schema, path), _type(type)
+    if column.type == wanted:
+        return schema
     if not is_wider(column.type, wanted):
         raise InvalidInput(
             f"column {_spelled(column)} is {column.type} and cannot become {wanted}: a type can "
@@ -133,7 +138,7 @@ def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
 def describe_column(
     schema: TableSchema, path: Path, texts: Mapping[str, str | None]
 ) -> TableSchema:
-    """The schema with texts about a column, such as its comment; None takes one away."""
+    """The schema with texts about a column, such as its comment; None removes one."""
 
     def change(field: pa.Field) -> pa.Field:
         metadata = dict(field.metadata or {})
@@ -170,9 +175,9 @@ def reorder_columns(schema: TableSchema, names: Sequence[str]) -> TableSchema:
     return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
 
 
-def add_missing(schema: TableSchema, found: pa.Schema, next_id: int) -> TableSchema:
-    """The schema with the columns that rows have and the table has not."""
-    for field in found:
+def add_missing(schema: TableSchema, data: pa.Schema, next_id: int) -> TableSchema:
+    """The schema, plus the columns that only the data has."""
+    for field in data:
         if field.name not in schema.tagged.names:
             schema = add_column(schema, (field.name,), _storable(field.type), next_id)
             next_id = max(next_id, max(schema.field_ids) + 1)
@@ -180,7 +185,7 @@ def add_missing(schema: TableSchema, found: pa.Schema, next_id: int) -> TableSch
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of a type is one of another too, and the other is not the same."""
+    """Whether the new type holds every value of the old one, and is another type."""
     t = pa.types
     if t.is_integer(old) and t.is_integer(new):
         if t.is_signed_integer(old) == t.is_signed_integer(new):
@@ -199,9 +204,10 @@ def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
 def widen_specs(
     specs: Iterable[PartitionSpec], before: TableSchema, after: TableSchema, column: Column
 ) -> tuple[PartitionSpec, ...]:
-    """The specs of a table one of whose columns has become wider.
+    """The specs of a table after one of its columns has become wider.
 
-    Values stay the same and so does where rows belong. Raises InvalidInput where they would not.
+    Partition values stay the same, and rows stay where they are. Raises InvalidInput where they
+    would not.
     """
     return tuple(
         replace(spec, fields=tuple(_widened(f, before, after, column) for f in spec.fields))
@@ -234,17 +240,16 @@ def _widened(
 
 
 def fits_files(written: TableSchema, schema: TableSchema) -> bool:
-    """Whether files that were written for one schema are right as they are under another.
+    """Whether files that were written for one schema can be read unchanged under another.
 
-    They are where nothing has happened but that columns have come whose default is NULL, have
-    been moved, or may be NULL now.
+    They can if columns were only moved, made nullable, or added with NULL as their default.
     """
     now = {field_id(field): field for field in schema.tagged}
     for field in written.tagged:
-        found = now.pop(field_id(field), None)
-        if found is None:
+        present = now.pop(field_id(field), None)
+        if present is None:
             return False
-        if not found.equals(field.with_nullable(field.nullable or found.nullable), True):
+        if not present.equals(field.with_nullable(field.nullable or present.nullable), True):
             return False
     return all(field.nullable and default_of(field) is None for field in now.values())
 
@@ -313,7 +318,7 @@ def _check_free(name: str, fields: _Fields, parents: Sequence[str]) -> None:
 
 
 def _placed(fields: _Fields, field: pa.Field, first: bool, after: str | None) -> _Fields:
-    """Fields with one more, at a place that is told; at the end if none is."""
+    """Fields with one more, at the place that is asked for, or at the end."""
     if first and after is not None:
         raise InvalidInput("a column goes first or after another one, not both")
     if first:
@@ -339,7 +344,7 @@ def _type(type: pa.DataType | str) -> pa.DataType:
 
 
 def _storable(type: pa.DataType) -> pa.DataType:
-    """The type that a column gets for rows of another that only comes in memory."""
+    """The type in which a column stores values of a type that exists only in memory."""
     t = pa.types
     if t.is_dictionary(type):
         return _storable(type.value_type)
@@ -351,15 +356,15 @@ def _storable(type: pa.DataType) -> pa.DataType:
 def _scalar(value: Any, type: pa.DataType, name: str) -> pa.Scalar:
     """A default in the column's type. Raises InvalidInput where it would change."""
     try:
-        found = value.cast(type) if isinstance(value, pa.Scalar) else pa.scalar(value, type)
-        same = isinstance(value, pa.Scalar) or _is_same(value, found.as_py())
+        scalar = value.cast(type) if isinstance(value, pa.Scalar) else pa.scalar(value, type)
+        same = isinstance(value, pa.Scalar) or _is_same(value, scalar.as_py())
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(
             f"the default {value!r} of {name!r} does not fit {type}: {error}"
         ) from None
     if not same:
         raise InvalidInput(f"the default {value!r} of {name!r} does not fit {type}")
-    return found
+    return scalar
 
 
 def _is_same(value: Any, held: Any) -> bool:

@@ -1,12 +1,12 @@
 """DataFusion, used as a calculator: it evaluates terms and custom partition expressions.
 
-A custom expression is SQL over `col0`, `col1`, …. The specification asks six things of one, and
-`check` holds it to them before a table is made with it:
+A custom expression is SQL over `col0`, `col1`, …. The specification has six requirements for it,
+which `check` enforces before a table is created with it:
 
 1. deterministic and 2. stateless: no volatile function, aggregate, window or subquery;
 3. resistant to promotion: the same values as int32 and int64 (float and double) give the same;
 4. resistant to removal: only `col0` … `colN` are read, and all of them may be NULL;
-5. safe with NULL: it does not fail on NULL (what it returns is for the expression to say);
+5. safe with NULL: it does not fail on NULL (what it returns is up to the expression);
 6. consistent with its result type: one type, of which a partition value can be.
 """
 
@@ -19,34 +19,24 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import NULL, PER_SECOND, Literal, NullnessDomain, domain_of
-from phalanx.model.predicates import (
-    Call,
-    Column,
-    Dialect,
-    Predicate,
-    Term,
-    columns_of,
-    to_text,
-)
-from phalanx.model.schema import extract
-from phalanx.model.spelling import arrow_literal, quote, spell_literal, type_name
+from phalanx.model.dialect import Dialect, to_text
+from phalanx.model.domains import NullnessDomain, domain_of
+from phalanx.model.literals import Literal, literal_of, quote, spell_literal
+from phalanx.model.predicates import Call, Column, Predicate, Term, columns_of
+from phalanx.model.spelling import arrow_literal, type_name
 
 _names = itertools.count()
 
-#: Functions that read nothing volatile but differ between installations or configurations.
+#: Functions that always return the same, but not in every installation.
 _STATEFUL = {"version"}
-#: Functions of the clock that a filter may use: they are evaluated once, when it is bound.
-CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
 
 
 @cache
 def _context() -> Any:
-    # Loaded when it is needed: most queries evaluate nothing here.
+    # Loaded when it is needed: that takes about 60 ms, and most queries evaluate nothing here.
     import datafusion
 
     # One partition: with more, DataFusion may hand the rows back in another order.
@@ -54,8 +44,9 @@ def _context() -> Any:
 
 
 @cache
-def _volatile() -> frozenset[str]:
-    import datafusion
+def volatile_functions() -> frozenset[str]:
+    """The functions that can give another value for the same arguments."""
+    import datafusion  # Loaded when it is needed, as above.
 
     config = datafusion.SessionConfig().with_information_schema(True)
     rows = datafusion.SessionContext(config).sql(
@@ -86,12 +77,12 @@ class _Frame:
     def evaluate(self, expression: Any) -> pa.Array:
         selected = self._frame.select(expression.alias("r"))
         chunks = [batch.column(0) for batch in selected.collect()]
-        found = (
+        values = (
             pa.concat_arrays(chunks) if chunks else pa.nulls(0, selected.schema().field("r").type)
         )
-        if len(found) != self._length:
+        if len(values) != self._length:
             raise InvalidInput("an expression must give one value for each row")
-        return plain(found)
+        return plain(values)
 
 
 class _DataFusion(Dialect):
@@ -116,10 +107,10 @@ class _DataFusion(Dialect):
 
 
 class _Checked(_DataFusion):
-    """The same, where a whole number that does not fit its type is an error.
+    """SQL in which integer arithmetic fails on overflow, where DataFusion wraps around.
 
-    DataFusion goes round at the end of a type. Decimals hold what comes of two whole numbers, and
-    a cast back looks whether it fits; what is NULL, or not computed, is so here too.
+    Operands are cast to decimals, which hold every result, and the cast back to an integer fails
+    where the result does not fit. NULL stays NULL, and what is not computed cannot fail.
     """
 
     def term(self, term: Term) -> str:
@@ -138,12 +129,11 @@ class _Checked(_DataFusion):
 
 
 def _is_whole(term: Call) -> bool:
-    """Whether a calculation is one with whole numbers. The difference of two dates is none."""
+    """Whether an operation takes and returns integers. The difference of two dates does not."""
     t = pa.types
     types = [type_of(arg) for arg in term.args]
     return bool(
-        t.is_integer(type_of(term))
-        and all(t.is_integer(found) or t.is_null(found) for found in types)
+        t.is_integer(type_of(term)) and all(t.is_integer(type) or t.is_null(type) for type in types)
     )
 
 
@@ -159,8 +149,8 @@ def evaluate(
 ) -> pa.Array:
     """The term's value for each row; `columns` are arrays by field id.
 
-    Whole numbers go round at the end of their type, as they do in Lance's filters; with `checked`
-    that is refused: what is to be stored must be what was meant.
+    Integers wrap around on overflow, as they do in Lance's filters. With `checked` an overflow is
+    an error, because what gets stored must be what was meant.
 
     Raises InvalidInput where DataFusion cannot compute it.
     """
@@ -172,76 +162,27 @@ def evaluate(
         raise InvalidInput(f"cannot evaluate {to_text(term)}: {_reason(error)}") from None
 
 
+def evaluate_predicate(
+    predicate: Predicate, columns: Mapping[int, pa.Array], length: int
+) -> pa.Array:
+    """Whether the predicate is true for each row; `columns` are arrays by field id."""
+    with _Frame({_name(id): array for id, array in columns.items()}, length) as frame:
+        return frame.evaluate(frame.parse(_DIALECT.predicate(predicate)))
+
+
 @lru_cache(maxsize=4096)
 def type_of(term: Term) -> pa.DataType:
     """The type of a term. Raises InvalidInput where DataFusion finds none.
 
-    A row of NULLs is evaluated: what a plan announces is not always what comes out of it.
+    It is the type of the result for a row of NULLs. What a plan announces can be another one.
     """
     nulls = {column.field_id: pa.nulls(1, column.type) for column in columns_of(term)}
     return evaluate(term, nulls, 1).type
 
 
 def fold(term: Term) -> Literal:
-    """The literal that a term without columns comes to."""
+    """The value of a term without columns."""
     return literal_of(evaluate(term, {}, 1)[0])
-
-
-def freeze(term: Term) -> Term:
-    """The term with the clock read: every `now()` in it becomes one and the same instant."""
-    moments: dict[str, Literal] = {}
-
-    def frozen(term: Term) -> Term:
-        if not isinstance(term, Call):
-            return term
-        if term.function in CLOCK:
-            name = {"current_timestamp": "now", "today": "current_date"}.get(
-                term.function, term.function
-            )
-            if name not in moments:
-                moments[name] = fold(Call(name, term.args))
-            return moments[name]
-        return Call(term.function, tuple(frozen(arg) for arg in term.args))
-
-    return frozen(term)
-
-
-def refuse_volatile(term: Term) -> None:
-    """Raise InvalidInput where a filter would give another answer for the same row."""
-    if isinstance(term, Call):
-        if term.function in _volatile() and term.function not in CLOCK:
-            raise InvalidInput(f"{term.function}() is volatile and cannot be used in a filter")
-        for arg in term.args:
-            refuse_volatile(arg)
-
-
-def literal_of(scalar: pa.Scalar) -> Literal:
-    """An Arrow scalar as a literal."""
-    if not scalar.is_valid:
-        return NULL
-    type, t = scalar.type, pa.types
-    if t.is_boolean(type):
-        return Literal("boolean", scalar.as_py())
-    if t.is_integer(type) or t.is_floating(type) or t.is_decimal(type):
-        value = scalar.as_py()
-        if isinstance(value, float) and value - value != 0:
-            return Literal("string", str(value))
-        return Literal("number", value)
-    if t.is_date32(type):
-        return Literal("date", scalar.value)
-    if t.is_date64(type):
-        return Literal("date", scalar.value // 86_400_000)
-    if t.is_timestamp(type):
-        nanos = scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit])
-        return Literal("timestamp", nanos, zoned=type.tz is not None)
-    if t.is_time(type):
-        return Literal("time", scalar.value * (PER_SECOND["ns"] // PER_SECOND[type.unit]))
-    value = scalar.as_py()
-    if isinstance(value, str):
-        return Literal("string", value)
-    if isinstance(value, bytes):
-        return Literal("binary", value)
-    raise InvalidInput(f"a constant of type {type} cannot be used in a filter")
 
 
 # Custom partition expressions ----------------------------------------------------------------
@@ -259,13 +200,13 @@ def evaluate_custom(sql: str, arrays: Sequence[pa.Array]) -> pa.Array:
 
 @lru_cache(maxsize=1024)
 def type_of_custom(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
-    """The type of a custom expression, which is not checked otherwise."""
+    """The type of a custom expression. Nothing else about it is checked."""
     return evaluate_custom(sql, [pa.nulls(1, type) for type in types]).type
 
 
 @lru_cache(maxsize=1024)
 def same_custom(sql: str, other: str, types: tuple[pa.DataType, ...]) -> bool:
-    """Whether DataFusion takes two texts for the same expression: operators may bind otherwise."""
+    """Whether DataFusion reads two texts as one expression. Its operators may bind differently."""
     try:
         with _Frame({f"col{i}": pa.nulls(0, type) for i, type in enumerate(types)}, 0) as frame:
             return _shape(frame.parse(sql)) == _shape(frame.parse(other))
@@ -298,7 +239,9 @@ def check(sql: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
     except Exception as error:
         raise InvalidInput(f"the expression {sql!r} cannot be used: {_reason(error)}") from None
     if isinstance(domain_of(result), NullnessDomain):
-        raise InvalidInput(f"the expression {sql!r} gives {result}, no type of a partition value")
+        raise InvalidInput(
+            f"the expression {sql!r} gives {result}, which cannot be the type of a partition value"
+        )
     _check_promotion(sql, types)
     return result
 
@@ -313,7 +256,7 @@ def _refuse_forbidden(sql: str, expression: Any) -> None:
             )
     if variant == "ScalarFunction":
         function = expression.canonical_name().partition("(")[0]
-        if function in _volatile():
+        if function in volatile_functions():
             raise InvalidInput(
                 f"the expression {sql!r} cannot be used: {function}() is volatile, and a row must "
                 f"always come to the same partition"
@@ -357,16 +300,16 @@ def _check_promotion(sql: str, types: Sequence[pa.DataType]) -> None:
 
 
 def _outcomes(sql: str, arrays: Sequence[pa.Array]) -> dict[int, Any]:
-    """The value of each row that can be evaluated: another could never be written either."""
+    """The value of each row that can be evaluated; other rows could never be written."""
     try:
         return dict(enumerate(evaluate_custom(sql, arrays).to_pylist()))
     except InvalidInput:
-        found: dict[int, Any] = {}
+        values: dict[int, Any] = {}
         for row in range(len(arrays[0])):
             with suppress(InvalidInput):
                 one = evaluate_custom(sql, [array.slice(row, 1) for array in arrays])
-                found[row] = one[0].as_py()
-        return found
+                values[row] = one[0].as_py()
+        return values
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -423,18 +366,9 @@ def _reason(error: Exception) -> str:
     text = str(error).split("\n")[0]
     for prefix in ("DataFusion error: ", "Schema error: ", "Error during planning: "):
         text = text.removeprefix(prefix)
-    if found := re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text):
-        text = found[1]
+    if parser_error := re.fullmatch(r'SQL error: ParserError\("(.*)"\)', text):
+        text = parser_error[1]
     if "AggregateFunction(" in text or "WindowFunction(" in text:
         return "a filter looks at one row, so it has no aggregate and no window"
     text = text.split(" Did you mean ")[0].split(" Valid fields are ")[0]
     return text[:300]
-
-
-def matches(predicate: Predicate, table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each row of a table, whether a predicate is true."""
-    used = {column.field_id: column for column in columns_of(predicate)}
-    arrays = {f"c{id}": extract(table, column.path) for id, column in used.items()}
-    with _Frame(arrays, table.num_rows) as frame:
-        found = frame.evaluate(frame.parse(_DIALECT.predicate(predicate)))
-    return np.asarray(found.fill_null(False)).astype(bool)

@@ -147,7 +147,7 @@ def bucket(hashes: Any, num_buckets: int) -> pa.Int32Array:
 class _Hasher:
     """The state of murmur3 for many rows at once, fed column by column.
 
-    murmur3 eats words of 4 bytes. Bytes that do not fill a word yet wait in `pending`, which is
+    murmur3 reads words of 4 bytes. Bytes that do not fill a word yet wait in `pending`, which is
     None as long as every row stands at a word boundary.
     """
 

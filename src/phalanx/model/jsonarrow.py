@@ -41,14 +41,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 
-__all__ = [
-    "field_from_json",
-    "field_to_json",
-    "schema_from_json",
-    "schema_to_json",
-    "type_from_json",
-    "type_to_json",
-]
+__all__ = ["schema_from_json", "schema_to_json", "type_from_json", "type_to_json"]
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -115,6 +108,9 @@ def schema_to_json(schema: Any) -> JsonObject:
 def schema_from_json(value: Mapping[str, Any]) -> pa.Schema:
     """Read what `schema_to_json`, or another client, wrote.
 
+    An extension type that is not registered with pyarrow stays what it is stored as, and its
+    name stays in the field's metadata.
+
     Raises:
         InvalidInput: the value does not describe a schema.
     """
@@ -122,27 +118,6 @@ def schema_from_json(value: Mapping[str, Any]) -> pa.Schema:
         raise InvalidInput("A schema must be an object with a list of `fields`.")
     fields = _fields_from_json(value, ())
     return pa.schema(fields, metadata=_metadata_from_json(value.get("metadata"), ()))
-
-
-def field_to_json(field: Any) -> JsonObject:
-    """Describe a `pa.Field`.
-
-    Raises:
-        InvalidInput: a type that Lance cannot store, or metadata that is not UTF-8.
-    """
-    return _field_to_json(field, ())
-
-
-def field_from_json(value: Mapping[str, Any]) -> pa.Field:
-    """Read what `field_to_json`, or another client, wrote.
-
-    An extension type that is not registered with pyarrow stays what it is stored as, and its
-    name stays in the field's metadata.
-
-    Raises:
-        InvalidInput: the value does not describe a field.
-    """
-    return _field_from_json(value, ())
 
 
 def type_to_json(type_: Any) -> JsonObject:

@@ -32,7 +32,7 @@ class Ordering:
 
     @staticmethod
     def of(sort_by: Any, zorder_by: Any, schema: TableSchema) -> Ordering | None:
-        """What a user has asked for; None for the order that rows are in.
+        """What a user has asked for; None to leave rows in the order that they have.
 
         An entry of `sort_by` is a name, or a pair of a name and "ascending" or "descending".
         Raises InvalidInput for an unknown column, or one whose values have no order.
@@ -56,12 +56,12 @@ class Ordering:
         return Ordering(columns, zorder_by is not None)
 
     def check(self, schema: TableSchema) -> None:
-        """Raise InvalidInput where the table has lost a column meanwhile, or never had it."""
+        """Raise InvalidInput where the table does not have a column, or no longer has it."""
         for name, _ in self.columns:
             _checked(name, schema)
 
     def order(self, table: pa.Table) -> pa.Array:
-        """The rows' numbers in this order. Rows that are alike stay as they are; NULL is last."""
+        """The numbers of the rows in this order. The sort is stable, and NULL comes last."""
         if self.zorder:
             return pa.array(np.argsort(self._curve(table), kind="stable"))
         keys = {str(i): _sortable(table.column(name)) for i, (name, _) in enumerate(self.columns)}
@@ -93,10 +93,10 @@ class Ordering:
         return f"Z-ordered by {names}" if self.zorder else f"sorted by {names}"
 
 
-def _listed(given: Any, what: str) -> Sequence[Any]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+def _listed(columns: Any, what: str) -> Sequence[Any]:
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
         raise InvalidInput(f"{what} is a list of columns, such as ['id']")
-    return given
+    return columns
 
 
 def _sort_key(entry: Any) -> tuple[Any, bool]:
@@ -135,8 +135,8 @@ def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _rank(column: pa.ChunkedArray, bits: int) -> np.ndarray[Any, Any]:
     """The ranks of values, spread over so many bits; NULL is above all."""
     ranks = pc.rank(_sortable(column), tiebreaker="dense")
-    found = np.asarray(ranks).astype(np.float64) - 1
-    highest = found.max(initial=0)
+    distances = np.asarray(ranks).astype(np.float64) - 1
+    highest = distances.max(initial=0)
     # At 2**52 a float still holds every whole number.
     scale = (2 ** min(bits, 31) - 1) / highest if highest else 0
-    return (found * scale).astype(np.uint64)
+    return (distances * scale).astype(np.uint64)

@@ -2,8 +2,17 @@
 
 It is the part of SQL that Lance can filter by: comparisons, `<=>`, BETWEEN, [NOT] IN,
 IS [NOT] NULL / TRUE / FALSE / DISTINCT FROM, [NOT] LIKE, AND / OR / NOT, arithmetic, `||`, CAST,
-EXTRACT and any DataFusion function. Numbers keep every digit and dates keep their zone until a
-column's type says what they mean. Names may be quoted with " or `.
+EXTRACT and any DataFusion function. Names may be quoted with " or `.
+
+The parser is ours, and not DataFusion's, for these reasons:
+
+* Literals stay as they were written until a column's type says what they mean. DataFusion makes a
+  long decimal a double, and forgets whether a timestamp had an offset.
+* Names are looked up in the table's schema, in any case where that is unambiguous. DataFusion turns
+  names without quotes into lower case.
+* What needs more than one row, such as a subquery, is not in the grammar.
+* An error says at which position of the text it is.
+* A filter of operators and constants never loads DataFusion, which takes a fresh process 60 ms.
 """
 
 from __future__ import annotations
@@ -11,7 +20,9 @@ from __future__ import annotations
 import re
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import (
+from phalanx.model.calendar import UNITS
+from phalanx.model.dialect import RESERVED
+from phalanx.model.literals import (
     FALSE,
     NULL,
     TRUE,
@@ -21,7 +32,7 @@ from phalanx.model.domains import (
     parse_time,
     parse_timestamp,
 )
-from phalanx.model.predicates import RESERVED, Call, Name, Term
+from phalanx.model.predicates import Call, Name, Term
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -35,8 +46,6 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-#: Functions people write for `date_part`, as Spark and others spell them.
-_DATE_PARTS = ("year", "month", "day", "hour")
 #: Functions that SQL also writes without parentheses.
 _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
 
@@ -44,7 +53,7 @@ _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
 def parse(text: str) -> Term:
     """The term that `text` spells.
 
-    Raises InvalidInput with the place where it stops making sense.
+    Raises InvalidInput with the position of the first token that does not fit.
     """
     if not isinstance(text, str):
         raise InvalidInput(f"a filter is SQL text, not {type(text).__name__}")
@@ -64,9 +73,9 @@ class _Parser:
 
     def fail(self, expected: str) -> InvalidInput:
         kind, shown, at = self.tokens[self.position]
-        found = "the end" if kind == "end" else f"{shown!r} at position {at + 1}"
+        token = "the end" if kind == "end" else f"{shown!r} at position {at + 1}"
         return InvalidInput(
-            f"cannot parse the filter {self.text!r}: expected {expected}, found {found}"
+            f"cannot parse the filter {self.text!r}: expected {expected}, found {token}"
         )
 
     def peek(self, *words: str) -> bool:
@@ -126,26 +135,26 @@ class _Parser:
                 left = self.is_what(left)
             elif self.peek("NOT", "IN", "LIKE", "ILIKE", "BETWEEN"):
                 negated = bool(self.take("NOT"))
-                found = self.postfix(left)
-                left = Call("not", (found,)) if negated else found
+                test = self.postfix(left)
+                left = Call("not", (test,)) if negated else test
             else:
                 return left
 
     def is_what(self, left: Term) -> Term:
         negated = bool(self.take("NOT"))
         if self.take("NULL", "UNKNOWN"):
-            found = Call("is_null", (left,))
+            test = Call("is_null", (left,))
         elif self.take("TRUE"):
-            found = Call("is_true", (left,))
+            test = Call("is_true", (left,))
         elif self.take("FALSE"):
-            found = Call("is_false", (left,))
+            test = Call("is_false", (left,))
         elif self.take("DISTINCT"):
             self.expect("FROM")
-            found = Call("<=>", (left, self.sum()))
+            test = Call("<=>", (left, self.sum()))
             negated = not negated
         else:
             raise self.fail("NULL, TRUE, FALSE or DISTINCT FROM")
-        return Call("not", (found,)) if negated else found
+        return Call("not", (test,)) if negated else test
 
     def postfix(self, left: Term) -> Term:
         if self.take("IN"):
@@ -209,9 +218,9 @@ class _Parser:
         if kind == "binary":
             return self.binary(value)
         if kind == "word":
-            found = self.keyword(value.upper())
-            if found is not None:
-                return found
+            term = self.keyword(value.upper())
+            if term is not None:
+                return term
             if value.upper() in RESERVED:
                 self.position -= 1
                 raise self.fail("a column, a value or a function")
@@ -301,7 +310,7 @@ class _Parser:
             while self.take(","):
                 args.append(self.disjunction())
             self.expect(")")
-        if function in _DATE_PARTS and len(args) == 1:
+        if function in UNITS and len(args) == 1:  # year(ts), as Spark and others write it
             return Call("date_part", (Literal("string", function), args[0]))
         unit = args[0] if args and function in ("date_part", "date_trunc") else None
         if isinstance(unit, Literal) and unit.kind == "string":
@@ -341,26 +350,26 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
 
 
 def _midnight(literal: Literal) -> Literal:
-    """A date that was written as a timestamp, as one."""
+    """A date that was written as a timestamp, at midnight."""
     if literal.kind == "date":
         return Literal("timestamp", literal.value * 86_400 * 1_000_000_000)
     return literal
 
 
 def _with_backslash(pattern: Term, escape: str) -> Term:
-    """A LIKE pattern with its escape character turned into the backslash Lance knows."""
+    """A LIKE pattern with its escape character replaced by the backslash that Lance uses."""
     if not (isinstance(pattern, Literal) and pattern.kind == "string" and len(escape) == 1):
         raise InvalidInput("LIKE … ESCAPE needs a constant pattern and one escape character")
     if escape == "\\":
         return pattern
-    found, position = "", 0
+    escaped, position = "", 0
     text = pattern.value
     while position < len(text):
         char = text[position]
         if char == escape and position + 1 < len(text):
             position += 1
-            found += "\\" + text[position]
+            escaped += "\\" + text[position]
         else:
-            found += "\\\\" if char == "\\" else char
+            escaped += "\\\\" if char == "\\" else char
         position += 1
-    return Literal("string", found)
+    return Literal("string", escaped)

@@ -1,12 +1,14 @@
-"""Specs that are thought about: what leaves a table would have if it were cut another way.
+"""Candidate specs: which leaves a table would have if it were partitioned in another way.
 
-A cut is a list of fields over the leaves there are, with what is known of each field's values.
-Where a field becomes coarser the outcome is known, because a leaf's new value follows from its old
-one; where it becomes finer, rows are taken to spread evenly.
+A candidate is a list of fields over the leaves that a table has, with what is known of each field's
+values. Where a field becomes coarser the outcome is exact, because a leaf's new value follows from
+its old one. Where it becomes finer, the outcome assumes that rows spread evenly.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,59 +17,55 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import Unit
 from phalanx.model.pruning import PartitionColumn
-from phalanx.model.specs import expr
+from phalanx.model.specs import CustomField, expr
 from phalanx.model.transforms import (
+    EXTRACTS,
     Bucket,
-    Day,
     Expression,
     Extract,
-    Hour,
     Identity,
-    Month,
     MultiBucket,
     Transform,
     Truncate,
-    Year,
+    common_unit,
 )
 
 MOST_BUCKETS = 4096
-UNITS: tuple[type[Extract], ...] = (Year, Month, Day, Hour)
-_PER_UNIT: dict[type[Extract], int] = {Month: 12, Day: 30, Hour: 24}
-_EXPANDED = {2: "months", 3: "days", 4: "hours"}
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class CutField:
-    """A partition field of a spec that is thought about."""
+class CandidateField:
+    """A partition field of a candidate."""
 
     transform: Transform
     columns: tuple[str, ...]
-    #: The values in each leaf, as far as they are known; None where nothing is.
+    #: The value in each leaf, as far as it is known; None where it is not.
     column: PartitionColumn | None
-    #: Into how many parts it cuts what the known values do not tell apart.
+    #: Into how many parts it cuts rows that have the same known values.
     factor: int = 1
-    #: Whether its source has been dropped: it can only stay or go.
+    #: Whether its source has been dropped. Such a field can only be kept or removed.
     dropped: bool = False
     name: str = ""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A spec that is thought about, for leaves of some sizes."""
+class Candidate:
+    """A spec that a table could have, over leaves with known sizes."""
 
-    fields: tuple[CutField, ...]
+    fields: tuple[CandidateField, ...]
     sizes: Array = field(repr=False)
     rows: Array = field(repr=False)
 
-    def with_fields(self, number: int, fields: tuple[CutField, ...]) -> Cut:
-        """With other fields in the place of one, or behind all."""
+    def with_fields(self, number: int, fields: tuple[CandidateField, ...]) -> Candidate:
+        """The candidate with other fields in place of one, or after the last."""
         return replace(self, fields=(*self.fields[:number], *fields, *self.fields[number + 1 :]))
 
     def predicted(self) -> tuple[Array, Array, bool]:
-        """The sizes of the leaves it would have, how many of each, and whether that is known."""
+        """The sizes of its leaves, how many there are of each size, and whether that is exact."""
         groups = np.zeros(len(self.sizes), np.int64)
         factor = 1
         for one in self.fields:
@@ -83,54 +81,74 @@ class Cut:
         parts = np.clip(rows, 1, factor)
         return sizes / parts, parts, factor == 1
 
+    def can_lose(self, number: int) -> bool:
+        """Whether a field can be removed. A month without its year prunes badly."""
+        one = self.fields[number]
+        if not isinstance(one.transform, Extract):
+            return True
+        return not any(
+            other.columns == one.columns
+            and isinstance(other.transform, Extract)
+            and other.transform.unit in one.transform.unit.finer
+            for other in self.fields
+        )
 
-def coarser(one: CutField) -> Iterator[CutField]:
-    """The same field with fewer values, each of which follows from one of the old."""
+
+def coarser(one: CandidateField) -> Iterator[CandidateField]:
+    """Fields of the same source with fewer values, each of which follows from one of the old."""
     if one.dropped or one.column is None:
         return
+    values = one.column.values
     match one.transform:
-        case Bucket(number):
+        case Bucket(number) | MultiBucket(number) as transform:
             for less in _divisors(number):
-                yield _mapped(one, Bucket(less), pa.array(np.asarray(one.column.values) % less))
-        case MultiBucket(number):
-            for less in _divisors(number):
-                yield _mapped(
-                    one, MultiBucket(less), pa.array(np.asarray(one.column.values) % less)
-                )
+                buckets = pa.array(np.asarray(values) % less)
+                yield _mapped(one, type(transform)(less), buckets)
         case Truncate(width):
-            values, text = one.column.values, _is_text(one.column.values.type)
-            wider = range(1, width) if text else (width * 10**k for k in (1, 2, 3))
+            is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+            wider = range(1, width) if is_text else (width * 10**k for k in (1, 2, 3))
             for other in wider:
-                yield from _applied(one, Truncate(other), values)
+                yield from _applied(one, Truncate(other))
         case Identity():
-            type = one.column.values.type
-            if pa.types.is_temporal(type):
-                yield from _applied(one, Year(), one.column.values)
-            elif pa.types.is_integer(type):
+            if pa.types.is_temporal(values.type):
+                yield from _applied(one, EXTRACTS[Unit.YEAR]())
+            elif pa.types.is_integer(values.type):
                 for width in (10, 100, 1_000, 10_000, 100_000, 1_000_000):
-                    yield from _applied(one, Truncate(width), one.column.values)
-            if not pa.types.is_floating(type):
+                    yield from _applied(one, Truncate(width))
+            if not pa.types.is_floating(values.type):
                 for number in (2, 4, 8, 16, 32, 64, 128):
-                    yield from _applied(one, Bucket(number), one.column.values)
+                    yield from _applied(one, Bucket(number))
 
 
-def finer(one: CutField) -> Iterator[tuple[CutField, ...]]:
-    """The same field with more values: rows are taken to spread over them evenly."""
+def finer(one: CandidateField) -> Iterator[tuple[CandidateField, ...]]:
+    """Fields of the same source with more values, over which rows are assumed to spread evenly."""
     if one.dropped:
         return
     match one.transform:
-        case Bucket(number) | MultiBucket(number) if number < MOST_BUCKETS:
-            kind = type(one.transform)
+        case Bucket(number) | MultiBucket(number) as transform if number < MOST_BUCKETS:
             for times in (2, 4, 8, 16):
                 if number * times <= MOST_BUCKETS:
-                    yield (replace(one, transform=kind(number * times), factor=one.factor * times),)
-        case Year() | Month() | Day() as unit:
-            inner = UNITS[UNITS.index(type(unit)) + 1]
-            added = CutField(inner(), one.columns, None, factor=_PER_UNIT[inner])
-            yield (one, added)
+                    more = type(transform)(number * times)
+                    yield (replace(one, transform=more, factor=one.factor * times),)
+        case Extract(unit=unit) if unit.finer:
+            inner = unit.finer[0]
+            factor = round(unit.days / inner.days)
+            yield (one, CandidateField(EXTRACTS[inner](), one.columns, None, factor=factor))
 
 
-def _applied(one: CutField, transform: Transform, values: pa.Array) -> Iterator[CutField]:
+def by_time(column: str, days: float) -> Iterator[tuple[CandidateField, ...]]:
+    """The fields years, months and days of a column whose rows spread over a number of days."""
+    for unit in Unit.DAY.hierarchy:
+        *outer, last = (
+            CandidateField(EXTRACTS[part](), (column,), None) for part in unit.hierarchy
+        )
+        yield (*outer, replace(last, factor=max(1, math.ceil(days / unit.days))))
+
+
+def _applied(one: CandidateField, transform: Transform) -> Iterator[CandidateField]:
+    """The field with another transform of its values, where that transform takes them."""
+    assert one.column is not None
+    values = one.column.values
     try:
         transform.result_type([values.type])
         yield _mapped(one, transform, transform.apply([values]))
@@ -138,7 +156,7 @@ def _applied(one: CutField, transform: Transform, values: pa.Array) -> Iterator[
         return
 
 
-def _mapped(one: CutField, transform: Transform, values: pa.Array) -> CutField:
+def _mapped(one: CandidateField, transform: Transform, values: pa.Array) -> CandidateField:
     """The field with another value for each of its values."""
     assert one.column is not None
     encoded = values.dictionary_encode()
@@ -148,37 +166,30 @@ def _mapped(one: CutField, transform: Transform, values: pa.Array) -> CutField:
 
 
 def _divisors(number: int) -> list[int]:
-    """Coarser numbers of buckets, nearest first: whole buckets come together."""
+    """Smaller numbers of buckets, largest first, for which whole buckets are put together."""
     return [
         number // part for part in (2, 4, 8, 16, 32, 64) if number % part == 0 and number > part
     ]
 
 
-def _is_text(type: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
-
-
-def entries_of(fields: Sequence[CutField]) -> list[Any]:
+def entries_of(fields: Sequence[CandidateField]) -> list[str | CustomField]:
     """The fields as `evolve_partitioning` takes them; year, month and day as `days`."""
-    found: list[Any] = []
-    number = 0
-    while number < len(fields):
-        one = fields[number]
-        run = 0
-        while (
-            number + run < len(fields)
-            and run < len(UNITS)
-            and isinstance(fields[number + run].transform, UNITS[run])
-            and fields[number + run].columns == one.columns
-        ):
-            run += 1
-        if run > 1:
-            found.append(f"{_EXPANDED[run]}({one.columns[0]})")
-            number += run
-            continue
-        if isinstance(one.transform, Expression):
-            found.append(expr(one.transform.sql, list(one.columns), one.name))
+    entries: list[str | CustomField] = []
+    left = list(fields)
+    while left:
+        first, unit = left[0], _common_unit(left)
+        together = 1 if unit is None else len(unit.hierarchy)
+        if unit is not None and together > 1:
+            entries.append(f"{unit.plural}({first.columns[0]})")
+        elif isinstance(first.transform, Expression):
+            entries.append(expr(first.transform.sql, list(first.columns), first.name))
         else:
-            found.append(one.transform.spell(list(one.columns)))
-        number += 1
-    return found
+            entries.append(first.transform.spell(list(first.columns)))
+        del left[:together]
+    return entries
+
+
+def _common_unit(fields: Sequence[CandidateField]) -> Unit | None:
+    """The unit that the first fields name together, where they are year, month, … of one column."""
+    of_one_column = itertools.takewhile(lambda one: one.columns == fields[0].columns, fields)
+    return common_unit(one.transform for one in of_one_column)

@@ -19,26 +19,29 @@ Three things are known about a leaf, and each is used:
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil
+from phalanx.model.calendar import FIRST_YEAR, LAST_YEAR, Unit, days_of, ticks_per_day
 from phalanx.model.domains import (
     BooleanDomain,
-    Literal,
     NullnessDomain,
     TextDomain,
     cuts_in_utc,
     domain_of,
 )
+from phalanx.model.expressions import evaluate, type_of
+from phalanx.model.literals import Literal
 from phalanx.model.predicates import (
     And,
     Call,
@@ -56,7 +59,7 @@ from phalanx.model.predicates import (
 from phalanx.model.schema import TableSchema
 from phalanx.model.sets import ALL_VALUES, FULL, Interval, ValueSet
 from phalanx.model.specs import PartitionField, PartitionSpec
-from phalanx.model.transforms import Day, Extract, Hour, Month, Year
+from phalanx.model.transforms import Extract
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Codes = np.ndarray[Any, np.dtype[np.int32]]
@@ -69,30 +72,33 @@ _TABLE_SIZE = 1 << 20
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """The values of one field over some leaves: `values` sorted and unique, -1 for NULL."""
+    """One field over some leaves: its sorted, unique values, and a code for each leaf.
+
+    A code is the position of the leaf's value, and -1 for NULL.
+    """
 
     values: pa.Array
     codes: Codes
 
     def mask(self, wanted: ValueSet) -> Mask:
         """The leaves whose value lies in a set."""
-        found: Mask
+        mask: Mask
         if wanted.is_full:
             return np.ones(len(self.codes), dtype=bool)
         ranges = self.code_ranges(wanted)
         if wanted.null:
             ranges.append((-1, 0))
         if len(ranges) <= _FEW_RANGES:
-            found = np.zeros(len(self.codes), dtype=bool)
+            mask = np.zeros(len(self.codes), dtype=bool)
             for low, high in ranges:
-                found |= (self.codes >= low) & (self.codes < high)
-            return found
+                mask |= (self.codes >= low) & (self.codes < high)
+            return mask
         table = np.zeros(len(self.values) + 1, dtype=bool)
         table[-1] = wanted.null
         for low, high in ranges:
             table[max(low, 0) : high] = True
-        found = table[self.codes.astype(np.intp)]
-        return found
+        mask = table[self.codes.astype(np.intp)]
+        return mask
 
     def code_ranges(self, wanted: ValueSet) -> list[tuple[int, int]]:
         """The ranges of codes whose values lie in a set."""
@@ -112,8 +118,8 @@ class PartitionColumn:
 
     @cached_property
     def is_null(self) -> Mask:
-        found: Mask = self.codes < 0
-        return found
+        mask: Mask = self.codes < 0
+        return mask
 
     def numbers(self) -> np.ndarray[Any, Any]:
         """The values of an integer field, 0 where NULL."""
@@ -201,7 +207,7 @@ class _Pruner:
         always = root.always & maybe
         unsure = maybe & ~always
         residual, residuals = _residuals(root, unsure)
-        # What is left of several conditions can contradict itself, or say nothing any more.
+        # What is left of several conditions can be a contradiction, or true for every row.
         for number, left in enumerate(residuals):
             if isinstance(left, Constant):
                 those = unsure & (residual == number)
@@ -243,31 +249,31 @@ class _Pruner:
         always = self._all(True)
         judged = []
         for child in children:
-            found = (
+            answer = (
                 self._restriction(child)
                 if isinstance(child, Restrict)
                 else self._judge(child, context)
             )
-            maybe &= found.maybe
-            always &= found.always
-            judged.append(found)
+            maybe &= answer.maybe
+            always &= answer.always
+            judged.append(answer)
         return _Judged(node, maybe, always, [] if isinstance(node, Restrict) else judged)
 
     def _possible(self, context: Context, narrowed: set[int]) -> Mask:
         """The leaves that can hold rows whose columns lie in the context's sets.
 
-        Only what `narrowed` adds: the rest of the context has been looked at further out.
+        Only columns in `narrowed` are looked at: the caller has done so for the others.
         """
         if any(context[id].is_empty for id in narrowed):
             return self._all(False)
-        found = self._all(True)
+        mask = self._all(True)
         for bound in self._single:
             if not narrowed.isdisjoint(bound.field.source_ids):
-                found &= bound.possible(context)
+                mask &= bound.possible(context)
         for span in self._spans:
             if span.column.field_id in narrowed:
-                found &= span.possible(context[span.column.field_id])
-        return found
+                mask &= span.possible(context[span.column.field_id])
+        return mask
 
     def _restriction(self, node: Restrict) -> _Judged:
         """What a restriction says by itself: where its term is known, and where it is certain."""
@@ -347,69 +353,56 @@ def _bind(
 class _Span:
     """The stretch of time that year, month, day and hour of one column name together.
 
-    Leaves have the number of their year, month, day or hour, counted from a fixed one; a range
-    of time becomes the numbers of its ends.
+    Every leaf has the number of its finest unit; a range of time becomes the numbers of its ends.
     """
 
     column: Column
+    unit: Unit
     parts: tuple[_BoundField, ...]
 
     @cached_property
     def numbers(self) -> np.ndarray[Any, Any]:
-        """Which year, month, day or hour the leaf is; 0 where NULL."""
+        """The number of each leaf's unit; any number where NULL."""
         year, *finer = (part.values for part in self.parts)
         if not finer:
-            return year.numbers()
+            return cast("np.ndarray[Any, Any]", self.unit.number(year.numbers()))
         # Most leaves share their month: its first day is looked up, not computed.
         years = np.asarray(year.values).astype(np.int64)
         months = np.asarray(finer[0].values).astype(np.int64)
-        if len(finer) == 1:
-            starts = years[:, None] * 12 + (months[None, :] - 1)
-        else:
-            starts = civil.days_of(years[:, None], months[None, :], 1)
+        known = Unit.MONTH if self.unit is Unit.MONTH else Unit.DAY
+        starts = known.number(years[:, None], months[None, :])
         # The last row and column are for NULL, whose code is -1.
         table = np.zeros((len(years) + 1, len(months) + 1), dtype=np.int64)
         table[:-1, :-1] = starts
-        found: np.ndarray[Any, Any] = table[year.codes, finer[0].codes]
+        numbers: np.ndarray[Any, Any] = table[year.codes, finer[0].codes]
         if len(finer) > 1:
-            found += finer[1].numbers() - 1
+            numbers += finer[1].numbers() - 1
         if len(finer) > 2:
-            found = found * 24 + finer[2].numbers()
-        return found
+            numbers = numbers * 24 + finer[2].numbers()
+        return numbers
 
     @cached_property
     def null(self) -> Mask:
-        found = self.parts[0].values.is_null
+        mask = self.parts[0].values.is_null
         for part in self.parts[1:]:
-            found = found | part.values.is_null
-        return found
-
-    def _number(self, key: int) -> int:
-        """The year, month, day or hour that an instant falls into."""
-        ticks = civil.ticks_per_day(self.column.type)
-        match len(self.parts):
-            case 1:
-                return civil.year_of(key // ticks)
-            case 2:
-                return civil.month_index(key // ticks)
-            case 3:
-                return key // ticks
-        return key // (ticks // 24)
+            mask = mask | part.values.is_null
+        return mask
 
     def possible(self, values: ValueSet) -> Mask:
+        unit, ticks = self.unit, ticks_per_day(self.column.type)
         touched = ValueSet.of(
             (
-                None if low is None else self._number(low),
-                None if high is None else self._number(high - 1) + 1,
+                None if low is None else unit.number_at(low, ticks),
+                None if high is None else unit.number_at(high - 1, ticks) + 1,
             )
             for low, high in values.intervals
         )
-        found = _inside(self.numbers, touched)
+        mask = _inside(self.numbers, touched)
         if values.null:
-            found |= self.null
+            mask |= self.null
         elif self.null.any():
-            found &= ~self.null
-        return found
+            mask &= ~self.null
+        return mask
 
     def certain(self, values: ValueSet) -> Mask:
         return ~self.possible(values.complement(null=not values.null))
@@ -417,41 +410,37 @@ class _Span:
 
 def _inside(numbers: np.ndarray[Any, Any], values: ValueSet) -> Mask:
     """Which numbers lie in a set."""
-    found: Mask = np.zeros(len(numbers), dtype=bool)
+    mask: Mask = np.zeros(len(numbers), dtype=bool)
     if len(values.intervals) > _FEW_RANGES:
         low, high = -(2**63), 2**63 - 1
         starts = np.array([low if a is None else a for a, _ in values.intervals])
         ends = np.array([high if b is None else b for _, b in values.intervals])
         index = np.searchsorted(starts, numbers, side="right") - 1
-        found = (index >= 0) & (numbers < ends.take(index, mode="clip"))
-        return found
+        mask = (index >= 0) & (numbers < ends.take(index, mode="clip"))
+        return mask
     for start, end in values.intervals:
         if start is None and end is None:
             return np.ones(len(numbers), dtype=bool)
         if start is None:
-            found |= numbers < end
+            mask |= numbers < end
         elif end is None:
-            found |= numbers >= start
+            mask |= numbers >= start
         else:
-            found |= (numbers >= start) & (numbers < end)
-    return found
+            mask |= (numbers >= start) & (numbers < end)
+    return mask
 
 
 def _spans(fields: Sequence[_BoundField]) -> list[_Span]:
     """One span for each column whose year is known, of as many parts as follow without a gap."""
-    by_column: dict[Column, dict[type[Any], _BoundField]] = {}
+    by_column: dict[Column, dict[Unit, _BoundField]] = {}
     for bound in fields:
         if isinstance(bound.field.transform, Extract):
-            by_column.setdefault(bound.sources[0], {})[type(bound.field.transform)] = bound
+            by_column.setdefault(bound.sources[0], {})[bound.field.transform.unit] = bound
     spans = []
     for column, parts in by_column.items():
-        chain: list[_BoundField] = []
-        for part in (Year, Month, Day, Hour):
-            if part not in parts:
-                break
-            chain.append(parts[part])
-        if chain:
-            spans.append(_Span(column, tuple(chain)))
+        units = list(itertools.takewhile(parts.__contains__, Unit))
+        if units:
+            spans.append(_Span(column, units[-1], tuple(parts[unit] for unit in units)))
     return spans
 
 
@@ -477,7 +466,7 @@ def _implied(node: Predicate) -> tuple[Column | None, ValueSet]:
 
 
 def _about_column(node: Restrict) -> tuple[Column | None, ValueSet]:
-    """A column and the values that mean the same as the restriction, if there are such."""
+    """A column and the values that mean the same as the restriction; None where there are none."""
     return (node.term, node.values) if isinstance(node.term, Column) else _preimage(node)
 
 
@@ -491,10 +480,10 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
         case Call(function="date_part", args=(Literal(value="year"), Column() as column)) if (
             _is_time(column.type)
         ):
-            found = _from_days(node.values, column, lambda year: int(civil.days_of(year, 1, 1)))
-            known = _years(column, civil.FIRST_YEAR, civil.LAST_YEAR)
+            years = _from_days(node.values, column, lambda year: int(days_of(year, 1, 1)))
+            known = _years(column, FIRST_YEAR, LAST_YEAR)
             beyond = known.complement(null=False) if node.values.null else ValueSet()
-            return column, (found & known.with_null(True)) | beyond
+            return column, (years & known.with_null(True)) | beyond
         case Call(function="cast:DATE", args=(Column() as column,)) if _is_time(
             column.type
         ) and not pa.types.is_date64(column.type):
@@ -502,7 +491,7 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
         case Call(function="date_trunc", args=(Literal(value=unit), Column() as column)) if (
             unit in _FIRST_DAYS and _is_time(column.type) and pa.types.is_timestamp(node.type)
         ):
-            ticks, first = civil.ticks_per_day(node.type), _FIRST_DAYS[unit]
+            ticks, first = ticks_per_day(node.type), _FIRST_DAYS[unit]
             return column, _from_days(node.values, column, lambda key: first(-(-key // ticks)))
     return None, FULL
 
@@ -510,12 +499,12 @@ def _preimage(node: Restrict) -> tuple[Column | None, ValueSet]:
 def _years(column: Column, first: int, last: int) -> ValueSet:
     """The times from one year to another."""
     span = ValueSet(((first, last + 1),))
-    return _from_days(span, column, lambda year: int(civil.days_of(year, 1, 1)))
+    return _from_days(span, column, lambda year: int(days_of(year, 1, 1)))
 
 
 def _from_days(values: ValueSet, column: Column, day_of: Callable[[int], int]) -> ValueSet:
     """The times of a column from the day of each lower bound to before that of the upper."""
-    ticks = civil.ticks_per_day(column.type)
+    ticks = ticks_per_day(column.type)
     intervals: list[Interval] = [
         (
             None if low is None else day_of(low) * ticks,
@@ -528,10 +517,10 @@ def _from_days(values: ValueSet, column: Column, day_of: Callable[[int], int]) -
 
 def _first_of_months(months: int) -> Callable[[int], int]:
     def first(day: int) -> int:
-        index = -(-civil.month_index(day) // months) * months
-        if civil.days_of(0, index + 1, 1) < day:
-            index += months
-        return int(civil.days_of(0, index + 1, 1))
+        number = -(-Unit.MONTH.number_at(day, 1) // months) * months
+        if days_of(1970, number + 1, 1) < day:
+            number += months
+        return int(days_of(1970, number + 1, 1))
 
     return first
 
@@ -547,7 +536,7 @@ _FIRST_DAYS: dict[str, Callable[[int], int]] = {
 
 
 def _is_time(type: pa.DataType) -> bool:
-    """Whether values are dates or timestamps whose own clock is UTC's."""
+    """Whether values are dates or timestamps, in UTC or without a zone."""
     return bool(pa.types.is_timestamp(type) or pa.types.is_date(type)) and cuts_in_utc(type)
 
 
@@ -579,8 +568,6 @@ def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:
 
     Not for a field that is a float itself: its partition 0.0 also holds rows with -0.0.
     """
-    from phalanx.model.expressions import type_of
-
     for i, bound in enumerate(fields):
         if bound.term == term and not pa.types.is_floating(bound.values.values.type):
             type = term.type if isinstance(term, Column) else type_of(term)
@@ -592,8 +579,6 @@ def _in_terms_of_fields(term: Term, fields: Sequence[_BoundField]) -> Term:
 
 def _computed(term: Term, node: Restrict, fields: Mapping[int, _BoundField]) -> Mask | None:
     """Whether the term lies in the set, evaluated once for each combination of field values."""
-    from phalanx.model.expressions import evaluate
-
     size = math.prod(len(bound.values.values) + 1 for bound in fields.values())
     if size >= 2**62:
         return None
@@ -612,13 +597,13 @@ def _computed(term: Term, node: Restrict, fields: Mapping[int, _BoundField]) -> 
             rest = rest // base
         results = evaluate(term, arrays, len(unique))
     except (InvalidInput, pa.ArrowException):
-        return None  # A value that the term fails on: let the rows speak.
+        return None  # It fails on a combination of values that may be in no row.
     if isinstance(domain_of(results.type), NullnessDomain) or not _same_keys(
         results.type, node.type
     ):
         return None
-    found: Mask = column_of(results).mask(node.values).take(inverse)
-    return found
+    mask: Mask = column_of(results).mask(node.values).take(inverse)
+    return mask
 
 
 def _distinct(
@@ -638,8 +623,6 @@ def _distinct(
 
 def column_of(array: pa.Array) -> PartitionColumn:
     """An Arrow array as sorted values and codes."""
-    import pyarrow.compute as pc
-
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:

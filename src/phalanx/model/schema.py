@@ -1,8 +1,8 @@
 """The table's schema: Arrow fields with ids that are never reused.
 
-The id of a field is what it is; its name is only what it is called at the moment. Ids are given
-depth first, as Lance gives them to a new dataset, and stored in the metadata key
-`lance:field_id` of every field, nested ones included.
+A field is identified by its id; its name can change. Ids are assigned depth first, as Lance assigns
+them in a new dataset, and stored in the metadata key `lance:field_id` of every field, nested ones
+included.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
 from phalanx.model.domains import domain_of
+from phalanx.model.expressions import evaluate_custom
 from phalanx.model.predicates import Column
 from phalanx.model.spelling import read_value, value_text
 
 FIELD_ID = b"lance:field_id"
 #: The value, as text, that a column has in rows that were written without it.
 DEFAULT = b"phalanx:default"
-_RESERVED = {"_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"}
+_RESERVED = {
+    *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
+    *("_row_created_at_version", "_row_last_updated_at_version"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +47,7 @@ class TableSchema:
         return self._hash
 
     def __reduce__(self) -> Any:
-        # Without what was worked out: a hash is another one in another process.
+        # Without cached values: hashes differ between processes.
         return TableSchema, (self.tagged,)
 
     @cached_property
@@ -77,23 +82,23 @@ class TableSchema:
     @staticmethod
     def from_json(value: dict[str, Any]) -> TableSchema:
         """The inverse of `to_json`. Raises InvalidInput where a field has no id of its own."""
-        found = TableSchema(jsonarrow.schema_from_json(value))
-        if len(set(found.field_ids)) < len(found.field_ids):
+        schema = TableSchema(jsonarrow.schema_from_json(value))
+        if len(set(schema.field_ids)) < len(schema.field_ids):
             raise InvalidInput("two fields of the schema have the same lance:field_id")
-        return found
+        return schema
 
     def to_json(self) -> dict[str, Any]:
         return jsonarrow.schema_to_json(self.tagged)
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The schema as a user wrote it, without ids."""
+        """The schema as the user wrote it, without ids."""
         fields = [_retag(field, lambda _: None) for field in self.tagged]
         return pa.schema(fields, metadata=self.tagged.metadata)
 
     @cached_property
     def stored(self) -> pa.Schema:
-        """The schema of files: without ids and defaults, which are the table's alone."""
+        """The schema of files: without ids and defaults, which only the table has."""
         return pa.schema([_without_default(f) for f in self.arrow], metadata=self.tagged.metadata)
 
     def only(self, names: Iterable[str]) -> TableSchema:
@@ -112,7 +117,7 @@ class TableSchema:
 
     @cached_property
     def always_written(self) -> list[tuple[str, frozenset[int]]]:
-        """The columns, with the ids in them, that no file may leave out: NULL would be wrong."""
+        """The columns, with their ids, that no file may leave out, because NULL would be wrong."""
         return [
             (field.name, frozenset(_ids(field)))
             for field in self.tagged
@@ -129,7 +134,7 @@ class TableSchema:
             yield from _columns(field, (), True)
 
     def column(self, path: tuple[str, ...]) -> Column:
-        """The column with this path; letters' case matters only where it must.
+        """The column with this path. Case matters only where columns differ in nothing else.
 
         Raises InvalidInput where there is none, or more than one.
         """
@@ -137,11 +142,13 @@ class TableSchema:
         if exact is not None:
             return exact
         folded = tuple(part.casefold() for part in path)
-        found = [c for p, c in self._by_path.items() if tuple(x.casefold() for x in p) == folded]
-        if len(found) == 1:
-            return found[0]
+        candidates = [
+            c for p, c in self._by_path.items() if tuple(x.casefold() for x in p) == folded
+        ]
+        if len(candidates) == 1:
+            return candidates[0]
         name = ".".join(path)
-        if found:
+        if candidates:
             raise InvalidInput(f"column {name!r} is ambiguous: quote it in its exact case")
         known = ", ".join(field.name for field in self.tagged)
         raise InvalidInput(f"unknown column {name!r}: the table has {known}")
@@ -184,12 +191,12 @@ def with_default(field: pa.Field, value: pa.Scalar | None) -> pa.Field:
     if not domain.ordered or isinstance(field.type, pa.BaseExtensionType):
         raise unable
     text = value_text(domain.key(value), field.type).encode()
-    made = field.with_metadata({**(field.metadata or {}), DEFAULT: text})
+    changed = field.with_metadata({**(field.metadata or {}), DEFAULT: text})
     try:
-        default_of(made)
+        default_of(changed)
     except InvalidInput:  # what cannot be read back must not get into a schema
         raise unable from None
-    return made
+    return changed
 
 
 def _without_default(field: pa.Field) -> pa.Field:
@@ -204,14 +211,12 @@ def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
     for part in path[1:]:
-        import pyarrow.compute as pc
-
         array = pc.struct_field(array, part)
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def check_name(name: str, seen: set[str]) -> None:
-    """Refuse a name that a column cannot have, or has already; it counts as seen from then on."""
+    """Refuse a name that a column cannot have, or that is in `seen`; then add it there."""
     if not isinstance(name, str):
         raise InvalidInput(f"a column's name is a string, not {name!r}")
     if name in seen:
@@ -226,10 +231,8 @@ def check_name(name: str, seen: set[str]) -> None:
 
 
 def check_zones(type: pa.DataType, name: str) -> None:
-    """Refuse a time zone that nobody knows: such a column could be filled and never be read."""
+    """Refuse an unknown time zone: such a column could be written, but not read."""
     if pa.types.is_timestamp(type) and type.tz not in (None, "UTC"):
-        from phalanx.model.expressions import evaluate_custom
-
         try:
             evaluate_custom("date_part('hour', col0)", [pa.array([0], type)])
         except InvalidInput:

@@ -46,24 +46,24 @@ class ValueSet:
         return self.intervals == ((None, None),)
 
     def __and__(self, other: ValueSet) -> ValueSet:
-        found = []
+        shared = []
         mine, theirs = iter(self.intervals), iter(other.intervals)
         a, b = next(mine, None), next(theirs, None)
         while a is not None and b is not None:
             low, high = _max_low(a[0], b[0]), _min_high(a[1], b[1])
             if low is None or high is None or low < high:
-                found.append((low, high))
+                shared.append((low, high))
             if high == a[1]:
                 a = next(mine, None)
             else:
                 b = next(theirs, None)
-        return ValueSet(tuple(found), self.null and other.null)
+        return ValueSet(tuple(shared), self.null and other.null)
 
     def __or__(self, other: ValueSet) -> ValueSet:
         return ValueSet(_normalize((*self.intervals, *other.intervals)), self.null or other.null)
 
     def complement(self, null: bool) -> ValueSet:
-        """All keys not in this set; whether NULL belongs to it is for the caller to say."""
+        """All keys that are not in this set, with NULL if the caller wants it."""
         return ValueSet(tuple(self.gaps()), null)
 
     def gaps(self) -> Iterator[Interval]:

@@ -1,15 +1,15 @@
-"""Partition specs: the fields by which a table is cut, as values and as the specification's JSON.
+"""Partition specs: the fields that a table is partitioned by, as values and as JSON.
 
 A spec is a list of fields and a version. A field applies one transform to its source columns and
-has an id of its own: the same sources and transform always have the same id, in every version
-of the spec, and an id never comes to mean anything else.
+has an id of its own: the same sources and transform have the same id in every version of the spec,
+and an id never changes its meaning.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,38 +17,25 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow, transforms
-from phalanx.model.domains import Literal
+from phalanx.model.calendar import PLURALS, UNITS
+from phalanx.model.dialect import term_to_sql
+from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
-from phalanx.model.predicates import Call, Column, Name, Term, term_to_sql
+from phalanx.model.predicates import Call, Column, Name, Term
 from phalanx.model.schema import TableSchema, extract
 from phalanx.model.transforms import (
+    EXTRACTS,
     Bucket,
-    Day,
     Expression,
-    Hour,
     Identity,
-    Month,
     MultiBucket,
     Transform,
     Truncate,
-    Year,
 )
 
 #: The prefix of the manifest's columns that hold partition values.
 COLUMN_PREFIX = "partition_field_"
 
-_EXPANSIONS: dict[str, tuple[type[Transform], ...]] = {
-    "years": (Year,),
-    "months": (Year, Month),
-    "days": (Year, Month, Day),
-    "hours": (Year, Month, Day, Hour),
-}
-_PARTS: dict[str, Callable[[], Transform]] = {
-    "year": Year,
-    "month": Month,
-    "day": Day,
-    "hour": Hour,
-}
 _FIELD_ID = re.compile(r"[\w\-]+")
 
 
@@ -83,7 +70,7 @@ class PartitionField:
         return values if values.type == self.result_type else values.cast(self.result_type)
 
     def spell(self, schema: TableSchema) -> str:
-        """How a person would write this field, with the columns' present names."""
+        """How a person writes this field, with the present names of its columns."""
         names = [
             f"(dropped column {id})" if column is None else ".".join(column.path)
             for id, column in zip(self.source_ids, self.sources(schema), strict=True)
@@ -107,15 +94,14 @@ class PartitionField:
         if not sources or not all(isinstance(id, int) for id in sources):
             raise InvalidInput(f"{shown} must have at least one source, each a whole number")
         result = _member(value, "result_type", dict, shown)
-        transform, expression = value.get("transform"), value.get("expression")
-        if (transform is None) == (expression is None):
+        if (value.get("transform") is None) == (value.get("expression") is None):
             raise InvalidInput(f"{shown} must have exactly one of transform and expression")
-        made: Transform
-        if transform is None:
-            made = Expression(_member(value, "expression", str, shown))
+        transform: Transform
+        if value.get("transform") is None:
+            transform = Expression(_member(value, "expression", str, shown))
         else:
-            made = transforms.from_json(_member(value, "transform", dict, shown))
-        return PartitionField(name, tuple(sources), made, jsonarrow.type_from_json(result))
+            transform = transforms.from_json(_member(value, "transform", dict, shown))
+        return PartitionField(name, tuple(sources), transform, jsonarrow.type_from_json(result))
 
 
 @dataclass(frozen=True)
@@ -147,7 +133,7 @@ class PartitionSpec:
 
     @staticmethod
     def loads(text: str) -> PartitionSpec:
-        """The inverse of `dumps`. Raises InvalidInput where the text is no spec."""
+        """The inverse of `dumps`. Raises InvalidInput where the text is not a spec."""
         try:
             value = json.loads(text)
         except ValueError as error:
@@ -209,14 +195,14 @@ def build_spec(
     fields: list[PartitionField] = []
     for entry in entries:
         for name, columns, transform in _parse_entry(entry, schema):
-            made = _field(name, columns, transform, known, by_meaning)
-            if made.field_id in (field.field_id for field in fields):
+            field = _field(name, columns, transform, known, by_meaning)
+            if field.field_id in (other.field_id for other in fields):
                 raise InvalidInput(
-                    f"cannot partition by {made.spell(schema)} twice: the partition field "
-                    f"{made.field_id!r} is there already"
+                    f"cannot partition by {field.spell(schema)} twice: the partition field "
+                    f"{field.field_id!r} is there already"
                 )
-            fields.append(made)
-            known[made.field_id] = by_meaning[made.source_ids, transform] = made
+            fields.append(field)
+            known[field.field_id] = by_meaning[field.source_ids, transform] = field
     return PartitionSpec(id, tuple(fields))
 
 
@@ -275,12 +261,12 @@ def _parse_entry(
         case Call(function="identity", args=(Name(path=path),)):
             return [(None, [schema.column(path)], Identity())]
         case Call(function="date_part", args=(Literal(value=part), Name(path=path))) if (
-            part in _PARTS
+            part in UNITS
         ):
-            return [(None, [schema.column(path)], _PARTS[part]())]
-        case Call(function=several, args=(Name(path=path),)) if several in _EXPANSIONS:
+            return [(None, [schema.column(path)], EXTRACTS[UNITS[part]]())]
+        case Call(function=several, args=(Name(path=path),)) if several in PLURALS:
             column = schema.column(path)
-            return [(None, [column], part()) for part in _EXPANSIONS[several]]
+            return [(None, [column], EXTRACTS[unit]()) for unit in PLURALS[several].hierarchy]
         case Call(function="bucket", args=(number, Name(path=path))):
             return [(None, [schema.column(path)], Bucket(_whole(number)))]
         case Call(function="truncate", args=(number, Name(path=path))):
@@ -293,8 +279,8 @@ def _parse_entry(
 
 
 _FORMS = (
-    "write a column, year(c), month(c), day(c), hour(c), years(c), months(c), days(c), hours(c), "
-    "bucket(N, c), multi_bucket(N, a, b), truncate(W, c), identity(c) or phalanx.expr(…)"
+    f"write a column, {', '.join(f'{name}(c)' for name in (*UNITS, *PLURALS))}, bucket(N, c), "
+    " multi_bucket(N, a, b), truncate(W, c), identity(c) or phalanx.expr(…)"
 )
 
 
@@ -310,13 +296,13 @@ def _column(schema: TableSchema, name: str) -> Column:
 
 
 def _member(value: Any, key: str, kind: type[Any], owner: str) -> Any:
-    """A member of a JSON object that must be there and of one kind."""
+    """A required member of a JSON object, of one kind."""
     if not isinstance(value, Mapping) or key not in value:
         raise InvalidInput(f"{owner} needs {key!r}: {value}")
-    found = value[key]
-    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-        raise InvalidInput(f"{key!r} of {owner} cannot be {found!r}")
-    return found
+    member = value[key]
+    if not isinstance(member, kind) or (kind is int and isinstance(member, bool)):
+        raise InvalidInput(f"{key!r} of {owner} cannot be {member!r}")
+    return member
 
 
 def _refuse_duplicates(fields: Sequence[PartitionField]) -> None:

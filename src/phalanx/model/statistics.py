@@ -1,8 +1,8 @@
 """Column statistics of a leaf: counts of NULL, and bounds that say how far to trust them.
 
-Bounds are keys (see `phalanx.model.domains`), stored as bytes. A long string is cut, and after a
-delete the rows that held a bound may be gone: then bounds only enclose the values, and `exact`
-is false.
+Bounds are keys (see `phalanx.model.domains`), stored as bytes. Long strings are cut, and a delete
+may have removed the rows that held a bound. Then bounds only enclose the values, and `exact` is
+false.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from phalanx.model.schema import TableSchema
 MAX_COLUMNS = 32
 #: How many characters (or bytes) of a string are kept in a bound.
 MAX_LENGTH = 64
-#: How many bytes a bound of timestamps has at least, and one of dates has not.
+#: A bound of timestamps has at least this many bytes, and a bound of dates has fewer.
 _TIME_BYTES = 8
 
 #: How they are stored in the manifest.
@@ -69,7 +69,7 @@ class ColumnStatistics:
         )
 
     def loosened(self) -> ColumnStatistics:
-        """The same after a delete: bounds still enclose, but may no longer be met."""
+        """The statistics after a delete: bounds enclose all values, but may not be exact."""
         return replace(self, exact=False, null_count=None)
 
 
@@ -112,9 +112,9 @@ def _measure(column: pa.ChunkedArray, type: pa.DataType) -> ColumnStatistics:
     return ColumnStatistics(nulls, low, high, has_nan=has_nan)
 
 
-def _cut(found: ColumnStatistics) -> ColumnStatistics:
+def _cut(bounds: ColumnStatistics) -> ColumnStatistics:
     """Bounds of strings, cut to a length that a manifest can carry."""
-    low, high, exact = found.low, found.high, True
+    low, high, exact = bounds.low, bounds.high, True
     if len(low) > MAX_LENGTH:
         low, exact = low[:MAX_LENGTH], False
     if len(high) > MAX_LENGTH:
@@ -125,8 +125,8 @@ def _cut(found: ColumnStatistics) -> ColumnStatistics:
             else _bytes_after(high[:MAX_LENGTH])
         )
         if high is None:
-            return ColumnStatistics(found.null_count, exact=False)
-    return ColumnStatistics(found.null_count, low, high, exact)
+            return ColumnStatistics(bounds.null_count, exact=False)
+    return ColumnStatistics(bounds.null_count, low, high, exact)
 
 
 def _bytes_after(prefix: bytes) -> bytes | None:
@@ -145,37 +145,37 @@ def to_rows(statistics: Statistics, schema: TableSchema) -> list[dict[str, Any]]
     return [
         {
             "field_id": id,
-            "min": _to_bytes(found.low, columns[id].type),
-            "max": _to_bytes(found.high, columns[id].type),
-            "null_count": found.null_count,
-            "exact": found.exact,
-            "has_nan": found.has_nan,
+            "min": _to_bytes(column.low, columns[id].type),
+            "max": _to_bytes(column.high, columns[id].type),
+            "null_count": column.null_count,
+            "exact": column.exact,
+            "has_nan": column.has_nan,
         }
-        for id, found in statistics.items()
+        for id, column in statistics.items()
         if id in columns
     ]
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]] | None, schema: TableSchema) -> Statistics:
     """The inverse of `to_rows`, for the columns that the schema still has."""
-    found = {}
+    statistics = {}
     for row in rows or ():
         column = schema.columns.get(row["field_id"])
         if column is not None and not _is_of_a_date(row, column.type):
-            found[column.field_id] = ColumnStatistics(
+            statistics[column.field_id] = ColumnStatistics(
                 row["null_count"],
                 _from_bytes(row["min"], column.type),
                 _from_bytes(row["max"], column.type),
                 row["exact"],
                 row["has_nan"],
             )
-    return found
+    return statistics
 
 
-def seen(found: Statistics, before: TableSchema, now: TableSchema) -> Statistics:
-    """Statistics under another schema: dates that have become timestamps count something else."""
+def seen(statistics: Statistics, before: TableSchema, now: TableSchema) -> Statistics:
+    """Statistics under another schema, without columns of dates that have become timestamps."""
     if before == now:
-        return found
+        return statistics
     changed = {
         id
         for id, column in now.columns.items()
@@ -183,11 +183,11 @@ def seen(found: Statistics, before: TableSchema, now: TableSchema) -> Statistics
         and id in before.columns
         and not pa.types.is_timestamp(before.columns[id].type)
     }
-    return {id: known for id, known in found.items() if id not in changed}
+    return {id: known for id, known in statistics.items() if id not in changed}
 
 
 def _is_of_a_date(row: Mapping[str, Any], type: pa.DataType) -> bool:
-    """Whether bounds of a column of timestamps are from a time when it was one of dates."""
+    """Whether the bounds of a timestamp column were written when it was a date column."""
     if not pa.types.is_timestamp(type):
         return False
     return any(bound is not None and len(bound) < _TIME_BYTES for bound in (row["min"], row["max"]))

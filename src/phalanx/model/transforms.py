@@ -30,27 +30,31 @@ from __future__ import annotations
 import itertools
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model import civil, hashing
+from phalanx.model import hashing
+from phalanx.model.calendar import FIRST_YEAR, LAST_YEAR, UNITS, Unit, civil_of, ticks_per_day
+from phalanx.model.dialect import term_to_sql
 from phalanx.model.domains import (
     Domain,
     FloatDomain,
-    Literal,
     NullnessDomain,
     TextDomain,
     cuts_in_utc,
     domain_of,
 )
-from phalanx.model.predicates import Call, Column, Name, Term, term_to_sql
+from phalanx.model.expressions import check, evaluate_custom, same_custom, type_of_custom
+from phalanx.model.literals import Literal
+from phalanx.model.parser import parse
+from phalanx.model.predicates import Call, Column, Name, Term, resolve_names
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, ValueSet
 
 #: How many source values a filter may name before a transform stops trying them one by one.
@@ -74,7 +78,7 @@ class Transform(ABC):
         """The partition value of each row."""
 
     def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        """The type of what `apply` gives and `project` speaks of, for sources that it takes."""
+        """The type of the values that `apply` and `project` return, for sources that it takes."""
         return self.result_type(types)
 
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
@@ -112,10 +116,10 @@ class _OneColumn(Transform):
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
         (source,), (type,) = values, types
         if source.has_all_values:
-            found = ALL_VALUES
+            projected = ALL_VALUES
         else:
-            found = self._project(source, type) if source.intervals else EMPTY
-        return found.with_null(source.null)
+            projected = self._project(source, type) if source.intervals else EMPTY
+        return projected.with_null(source.null)
 
     @abstractmethod
     def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
@@ -150,8 +154,19 @@ class Identity(_OneColumn):
         return "identity(…)"
 
 
+#: The transform that takes each unit of time from a column.
+EXTRACTS: dict[Unit, type[Extract]] = {}
+
+
 class Extract(_OneColumn):
     """One part of the instant in UTC: a year, a month 1 to 12, a day 1 to 31, an hour 0 to 23."""
+
+    unit: ClassVar[Unit]
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.unit.singular
+        cls.suffix = f"_{cls.kind}"
+        EXTRACTS[cls.unit] = cls
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
         (type,) = types
@@ -164,27 +179,45 @@ class Extract(_OneColumn):
         type = array.type
         if pa.types.is_timestamp(type) and type.tz is not None:
             array = array.view(pa.timestamp(type.unit))
-        keys = array.view(pa.int32() if pa.types.is_date32(type) else pa.int64())
-        ends = pc.min_max(keys)
-        first, last = (end.as_py() for end in ends.values())
+        instants = array.view(pa.int32() if pa.types.is_date32(type) else pa.int64())
+        first, last = (end.as_py() for end in pc.min_max(instants).values())
         if first is None:
             return pa.nulls(len(array), pa.int32())
-        ticks = civil.ticks_per_day(type)
-        first, last = civil.year_of(first // ticks), civil.year_of(last // ticks)
-        if first >= -9999 and last <= 9999:
+        ticks = ticks_per_day(type)
+        first_year, last_year = (int(civil_of(end // ticks)[0]) for end in (first, last))
+        if first_year >= -9999 and last_year <= 9999:
             return getattr(pc, self.kind)(array).cast(pa.int32())
         # Arrow counts years in 16 bits.
-        if first < civil.FIRST_YEAR or last > civil.LAST_YEAR:
+        if first_year < FIRST_YEAR or last_year > LAST_YEAR:
             raise InvalidInput(
-                f"{self.kind} takes dates of the years {civil.FIRST_YEAR} to {civil.LAST_YEAR}, "
-                f"and there is one of the year {last if first >= civil.FIRST_YEAR else first}"
+                f"{self.kind} takes dates of the years {FIRST_YEAR} to {LAST_YEAR}, and there is "
+                f"one of the year {last_year if first_year >= FIRST_YEAR else first_year}"
             )
-        parts = self._part(np.asarray(keys.fill_null(0)).astype(np.int64), ticks)
-        return pa.array(parts.astype(np.int32), mask=np.asarray(array.is_null()))
+        numbers = self.unit.number_at(np.asarray(instants.fill_null(0)).astype(np.int64), ticks)
+        parts = self.unit.part(numbers).astype(np.int32)
+        return pa.array(parts, mask=np.asarray(array.is_null()))
 
-    @abstractmethod
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        """The part of keys of which `ticks` make a day."""
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        unit, ticks = self.unit, ticks_per_day(type)
+        numbers = [
+            (
+                None if low is None else unit.number_at(low, ticks),
+                None if high is None else unit.number_at(high - 1, ticks) + 1,
+            )
+            for low, high in values.intervals
+        ]
+        if unit.cycle is None:
+            return ValueSet.of(
+                (None if low is None else unit.part(low), None if high is None else unit.part(high))
+                for low, high in numbers
+            )
+        # A part that comes round again: only short ranges name the ones that they touch.
+        parts: set[int] = set()
+        for low, high in numbers:
+            if low is None or high is None or high - low >= unit.cycle:
+                return ALL_VALUES
+            parts.update(unit.part(number) for number in range(low, high))
+        return domain_of(pa.int32()).points(sorted(parts))
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         (column,) = columns
@@ -195,86 +228,40 @@ class Extract(_OneColumn):
 
 @dataclass(frozen=True)
 class Year(Extract):
-    kind: ClassVar[str] = "year"
-    suffix: ClassVar[str] = "_year"
-
-    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
-        ticks = civil.ticks_per_day(type)
-        found = []
-        for low, high in values.intervals:
-            first = None if low is None else civil.year_of(low // ticks)
-            last = None if high is None else civil.year_of((high - 1) // ticks) + 1
-            found.append((first, last))
-        return ValueSet.of(found)
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[0])
-
-
-class _Cyclic(Extract):
-    """A part that comes round again: only short ranges name the values they touch."""
-
-    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
-        touched: set[int] = set()
-        for low, high in values.intervals:
-            if low is None or high is None:
-                return ALL_VALUES
-            parts = self._touched(low, high - 1, type)
-            if parts is None:
-                return ALL_VALUES
-            touched |= parts
-        return domain_of(pa.int32()).points(sorted(touched))
-
-    @abstractmethod
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        """The parts that the instants from `first` to `last` have; None for all."""
+    unit: ClassVar[Unit] = Unit.YEAR
 
 
 @dataclass(frozen=True)
-class Month(_Cyclic):
-    kind: ClassVar[str] = "month"
-    suffix: ClassVar[str] = "_month"
-
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type)
-        start, end = civil.month_index(first // ticks), civil.month_index(last // ticks)
-        return None if end - start >= 11 else {m % 12 + 1 for m in range(start, end + 1)}
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[1])
+class Month(Extract):
+    unit: ClassVar[Unit] = Unit.MONTH
 
 
 @dataclass(frozen=True)
-class Day(_Cyclic):
-    kind: ClassVar[str] = "day"
-    suffix: ClassVar[str] = "_day"
-
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type)
-        start, end = first // ticks, last // ticks
-        return None if end - start >= 62 else {civil.day_of(d) for d in range(start, end + 1)}
-
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return cast("np.ndarray[Any, Any]", civil.civil_of(keys // ticks)[2])
+class Day(Extract):
+    unit: ClassVar[Unit] = Unit.DAY
 
 
 @dataclass(frozen=True)
-class Hour(_Cyclic):
-    kind: ClassVar[str] = "hour"
-    suffix: ClassVar[str] = "_hour"
+class Hour(Extract):
+    unit: ClassVar[Unit] = Unit.HOUR
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
         if not pa.types.is_timestamp(types[0]):
             raise InvalidInput(f"hour needs a timestamp column, not {types[0]}")
         return pa.int32()
 
-    def _touched(self, first: int, last: int, type: pa.DataType) -> set[int] | None:
-        ticks = civil.ticks_per_day(type) // 24
-        start, end = first // ticks, last // ticks
-        return None if end - start >= 23 else {h % 24 for h in range(start, end + 1)}
 
-    def _part(self, keys: np.ndarray[Any, Any], ticks: int) -> np.ndarray[Any, Any]:
-        return keys % ticks // (ticks // 24)
+def common_unit(transforms: Iterable[Transform]) -> Unit | None:
+    """The unit that transforms of one column name together: year, month and day name a day.
+
+    Only those at the beginning count; None where the first is not a year.
+    """
+    common = None
+    for transform, unit in zip(transforms, Unit, strict=False):
+        if not isinstance(transform, EXTRACTS[unit]):
+            break
+        common = unit
+    return common
 
 
 @dataclass(frozen=True)
@@ -338,8 +325,10 @@ class MultiBucket(Transform):
         rows = _combinations(values, types)
         if rows is None:
             return FULL if all(v.null for v in values) else ALL_VALUES
-        found = self.apply(rows).to_pylist()
-        return domain_of(pa.int32()).points(sorted(set(found) - {None}) + [None] * (None in found))
+        buckets = self.apply(rows).to_pylist()
+        return domain_of(pa.int32()).points(
+            sorted(set(buckets) - {None}) + [None] * (None in buckets)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"type": self.kind, "num_buckets": self.num_buckets}
@@ -393,8 +382,8 @@ class Truncate(_OneColumn):
             wide = np.uint64
         with np.errstate(invalid="ignore"):
             whole = values.astype(wide)
-            found = (whole - np.fmod(whole, wide(self.width))).astype(values.dtype)
-        result = pa.array(found, type, mask=np.asarray(array.is_null()), from_pandas=False)
+            rounded = (whole - np.fmod(whole, wide(self.width))).astype(values.dtype)
+        result = pa.array(rounded, type, mask=np.asarray(array.is_null()), from_pandas=False)
         return _one_zero(result) if pa.types.is_floating(type) else result
 
     def _step(self, type: pa.DataType) -> int:
@@ -427,19 +416,19 @@ class Truncate(_OneColumn):
         return high if len(high) <= self.width else high[: self.width] + "\0"
 
     def _project_floats(self, values: ValueSet, domain: FloatDomain) -> ValueSet:
-        # Infinity and NaN all come to NaN, so their partition is kept for any open range.
+        # Infinity and NaN all become NaN, so their partition is kept for any open range.
         infinity = domain.highest - 1
-        found = []
+        intervals = []
         for low, high in values.intervals:
             low = domain.lowest if low is None else low
             last = domain.highest if high is None else high - 1
             if low == domain.lowest or last >= infinity:
-                found.append((domain.highest, domain.highest + 1))
+                intervals.append((domain.highest, domain.highest + 1))
             low, last = max(low, domain.lowest + 1), min(last, infinity - 1)
             if low <= last:
                 ends = self.apply([domain.array([low, last])])
-                found.append((domain.key(ends[0]), domain.key(ends[1]) + 1))
-        return ValueSet.of(found)
+                intervals.append((domain.key(ends[0]), domain.key(ends[1]) + 1))
+        return ValueSet.of(intervals)
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         (column,) = columns
@@ -465,20 +454,14 @@ class Expression(Transform):
     kind: ClassVar[str] = "expression"
 
     def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        from phalanx.model.expressions import check
-
         return check(self.sql, tuple(types))
 
     def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
-        from phalanx.model.expressions import type_of_custom
-
         return type_of_custom(self.sql, tuple(types))
 
     def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
-        from phalanx.model.expressions import evaluate_custom
-
-        found = evaluate_custom(self.sql, arrays)
-        return _one_zero(found) if pa.types.is_floating(found.type) else found
+        values = evaluate_custom(self.sql, arrays)
+        return _one_zero(values) if pa.types.is_floating(values.type) else values
 
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
         try:
@@ -488,7 +471,7 @@ class Expression(Transform):
             if len(values) == 1 and self._is_monotonic(types[0]):
                 return self._project_range(values[0], types[0])
         except InvalidInput:
-            pass  # It fails on a value that the filter names, and so tells nothing about it.
+            pass  # It fails on a value that the filter names, which says nothing about partitions.
         return FULL
 
     def _project_range(self, values: ValueSet, type: pa.DataType) -> ValueSet:
@@ -499,18 +482,18 @@ class Expression(Transform):
             keys.append(None if high is None else _moved(high, slack - 1, domain))
         ends = self.apply([domain.array(keys)])
         target = domain_of(ends.type)
-        null, *found = (target.key(end) if end.is_valid else None for end in ends)
+        null, *bounds = (target.key(end) if end.is_valid else None for end in ends)
         result = EMPTY
         if values.null:
             result = EMPTY.with_null(True) if null is None else target.point(null)
         for i, (low, high) in enumerate(values.intervals):
             first = after = None
             if low is not None:
-                first = found[2 * i]
+                first = bounds[2 * i]
                 if first is None:
                     return FULL
             if high is not None:
-                last = found[2 * i + 1]
+                last = bounds[2 * i + 1]
                 if last is None:
                     return FULL
                 after = target.successor(last)
@@ -522,7 +505,7 @@ class Expression(Transform):
         return target.clip(result)
 
     def _fades(self, domain: Domain) -> bool:
-        """Whether it is NULL at the ends of time, as `date_part` is."""
+        """Whether it is NULL for the lowest or highest values, as `date_part` is."""
         if domain.highest is None:
             return False
         try:
@@ -532,17 +515,13 @@ class Expression(Transform):
 
     @cached_property
     def _parsed(self) -> Term | None:
-        from phalanx.model.parser import parse
-
         try:
             return parse(self.sql)
         except InvalidInput:
             return None  # SQL that our filters do not speak, such as CASE: never recognized.
 
     def _understood(self, types: Sequence[pa.DataType]) -> Term | None:
-        """The expression as our own parser reads it, where DataFusion reads it so too."""
-        from phalanx.model.expressions import same_custom
-
+        """The expression as our own parser reads it, if DataFusion reads it in the same way."""
         if self._parsed is None:
             return None
         same = same_custom(self.sql, term_to_sql(self._parsed), tuple(types))
@@ -553,8 +532,6 @@ class Expression(Transform):
         return (_keeps_order_of_text if is_text else _keeps_order)(self._understood([type]))
 
     def term(self, columns: Sequence[Column]) -> Term | None:
-        from phalanx.model.predicates import resolve_names
-
         by_path: dict[tuple[str, ...], Column]
         by_path = {(f"col{i}",): column for i, column in enumerate(columns)}
         term = self._understood([column.type for column in columns])
@@ -565,7 +542,7 @@ class Expression(Transform):
 
     def spell(self, names: Sequence[str]) -> str:
         by_name = {f"col{i}": name for i, name in enumerate(names)}
-        return re.sub(r"\bcol\d+\b", lambda found: by_name.get(found[0], found[0]), self.sql)
+        return re.sub(r"\bcol\d+\b", lambda column: by_name.get(column[0], column[0]), self.sql)
 
 
 def from_json(value: dict[str, Any]) -> Transform:
@@ -579,10 +556,11 @@ def from_json(value: dict[str, Any]) -> Transform:
                 return Truncate(value["width"])
     except KeyError as missing:
         raise InvalidInput(f"the transform {kind!r} needs {missing.args[0]}") from None
-    simple = {cls.kind: cls for cls in (Identity, Year, Month, Day, Hour)}
-    if kind not in simple:
-        raise InvalidInput(f"unknown partition transform {kind!r}")
-    return simple[kind]()
+    if kind == Identity.kind:
+        return Identity()
+    if kind in UNITS:
+        return EXTRACTS[UNITS[kind]]()
+    raise InvalidInput(f"unknown partition transform {kind!r}")
 
 
 # Helpers -------------------------------------------------------------------------------------
@@ -627,8 +605,8 @@ def _one_zero(array: pa.Array) -> pa.Array:
 def _numpy(array: pa.Array) -> np.ndarray[Any, Any]:
     """The numbers of an array, 0 where NULL."""
     zero = pa.scalar(0, pa.int8()).cast(array.type)
-    found: np.ndarray[Any, Any] = np.asarray(array.fill_null(zero))
-    return found
+    numbers: np.ndarray[Any, Any] = np.asarray(array.fill_null(zero))
+    return numbers
 
 
 def _toward_zero(key: int, step: int) -> int:
@@ -642,8 +620,8 @@ def _combinations(
     domains = [domain_of(type) for type in types]
     lists = []
     total = 1
-    for domain, found in zip(domains, values, strict=True):
-        keys = domain.enumerate(found, ENUMERATE_LIMIT)
+    for domain, allowed in zip(domains, values, strict=True):
+        keys = domain.enumerate(allowed, ENUMERATE_LIMIT)
         if keys is None:
             return None
         total *= len(keys)
@@ -663,9 +641,10 @@ def _set_of(array: pa.Array) -> ValueSet:
 def _slack(type: pa.DataType) -> int:
     """How far to widen a range before folding its ends.
 
-    A zoned column's own clock can go back, so a function of it is monotonic only up to that.
+    The local clock of a zoned column can be set back, so that a function of it is monotonic only
+    up to that shift.
     """
-    return 0 if cuts_in_utc(type) else 2 * civil.ticks_per_day(type)
+    return 0 if cuts_in_utc(type) else 2 * ticks_per_day(type)
 
 
 def _moved(key: Any, by: int, domain: Domain) -> Any:
@@ -697,7 +676,7 @@ def _keeps_order(term: Term | None) -> bool:
 
 
 def _keeps_order_of_text(term: Term | None) -> bool:
-    """Whether a term of a string never falls when `col0` rises: the beginnings of it do not."""
+    """Whether a term of a string never falls when `col0` rises. Prefixes do not."""
     match term:
         case Name(path=("col0",)):
             return True

@@ -2,8 +2,7 @@
 
 COUNT(*) needs the row counts of leaves, COUNT(column) their null counts, MIN and MAX exact
 statistics or a partition column. All of it holds for a leaf only where its partition values decide
-the filter. The leaves of which that is not so are read, those alone, and Spark puts the parts
-together.
+the filter. The other leaves are read, and Spark combines the parts.
 """
 
 from __future__ import annotations
@@ -18,18 +17,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import is_utc
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema, extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
-from phalanx.spark.dispatch import Reply, Request, operation
-from phalanx.spark.filters import PARTS, Untranslatable, conjunction_of, is_utc, without_cast
+from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.filters import (
+    PARTS,
+    Expression,
+    Untranslatable,
+    conjunction_of,
+    without_cast,
+)
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.reader import Piece
-from phalanx.spark.tasks import command_of
+from phalanx.spark.requests import Request
+from phalanx.spark.tasks import Cluster, ScanSettings, command_of
 from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
 from phalanx.storage.location import Location
 from phalanx.storage.records import LeafRow
@@ -41,14 +48,26 @@ class _Unknown(Exception):
     """The manifest does not know it."""
 
 
-@operation
-def aggregate(request: Request) -> Reply:
-    """The rows of an aggregation, or the tasks that find them; nothing where Spark must do it."""
-    handle = Handle.from_json(request["table"])
-    if handle.about is not None:
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(Request):
+    """An aggregation over the rows that match all filters."""
+
+    table: Handle
+    filters: Sequence[Expression]
+    #: What rows are grouped by.
+    groups: Sequence[Expression]
+    #: Aggregate functions: the `name` of each, and the expression that it is `of`.
+    functions: Sequence[Expression]
+    cluster: Cluster
+
+
+@operation(Aggregate)
+def aggregate(request: Aggregate) -> Reply:
+    """The rows of an aggregation, or tasks that compute them; nothing where Spark must do it."""
+    if request.table.about is not None:
         return {}
     try:
-        return _Answer(handle, request).reply()
+        return _Answer(request).reply()
     except (_Unknown, Untranslatable, InvalidInput):  # a hidden column, for example
         return {}
 
@@ -86,19 +105,21 @@ class _Function:
 
 
 class _Answer:
-    def __init__(self, handle: Handle, request: Request) -> None:
-        self._handle, self._request = handle, request
-        self._snapshot = snapshot = handle.snapshot()
+    """Works out an aggregation. Every method raises _Unknown where Spark must do it all."""
+
+    def __init__(self, request: Aggregate) -> None:
+        self._request = request
+        self._snapshot = snapshot = request.table.snapshot()
         self._schema = snapshot.head.schema
-        predicate = conjunction_of(request["filters"], self._schema, request["zone"])
+        predicate = conjunction_of(request.filters, self._schema, request.zone)
         self._plan = Plan(snapshot, predicate)
         self._needs_statistics = False
 
     def reply(self) -> Reply:
-        groups = [self._group(node) for node in self._request["groups"]]
-        functions = [self._function(node) for node in self._request["functions"]]
+        groups = [self._group(node) for node in self._request.groups]
+        functions = [self._function(node) for node in self._request.functions]
         types = [type for type, _ in groups] + [function.type for function in functions]
-        found: dict[tuple[Any, ...], list[Any]] = {}
+        known: dict[tuple[Any, ...], list[Any]] = {}
         doubtful: dict[int, tuple[Any, ...]] = {}
         for leaf, certain in self._leaves():
             key = tuple(_one_nan(of(leaf)) for _, of in groups)
@@ -109,13 +130,13 @@ class _Answer:
             except _Unknown:
                 doubtful[leaf.row.index] = key
                 continue
-            if key in found:
-                pairs = zip(functions, found[key], values, strict=True)
+            if key in known:
+                pairs = zip(functions, known[key], values, strict=True)
                 values = [function.combine(a, b) for function, a, b in pairs]
-            found[key] = values
-        if not groups and not found and not doubtful:
-            found[()] = [0 if function.name == "COUNT" else None for function in functions]
-        rows = [(*key, *values) for key, values in found.items()]
+            known[key] = values
+        if not groups and not known and not doubtful:
+            known[()] = [0 if function.name == "COUNT" else None for function in functions]
+        rows = [(*key, *values) for key, values in known.items()]
         fields = [
             {"name": f"c{at}", "type": type, "nullable": True, "metadata": {}}
             for at, type in enumerate(types)
@@ -131,11 +152,9 @@ class _Answer:
 
     def _summary(self, read: int) -> str:
         known = self._plan.selected - read
-        how = (
-            f"{known:,} answered from the manifest and {read:,} read"
-            if read
-            else ("answered from the manifest")
-        )
+        how = "answered from the manifest"
+        if read:
+            how = f"{known:,} {how} and {read:,} read"
         return (
             f"partitions {self._plan.selected}/{self._plan.total}, {how}, "
             f"version {self._snapshot.sequence}"
@@ -161,7 +180,7 @@ class _Answer:
         known: Sequence[tuple[Any, ...]],
         schema: str,
     ) -> list[str]:
-        """Tasks that read leaves, the first of which also tells what is known already."""
+        """Tasks that read leaves; the first also returns the rows that are known already."""
         if not doubtful:
             return []
         if any(function.name != "COUNT" and not _is_ordered(function) for function in functions):
@@ -169,10 +188,12 @@ class _Answer:
         columns = {f.column.path[0] for f in functions if f.column is not None}
         whole = spark_schema(self._schema.arrow)
         wanted = [field for field in whole["fields"] if field["name"] in columns]
-        planner = Planner(
-            self._snapshot,
-            {**self._request, "schema": json.dumps({"type": "struct", "fields": wanted})},
+        scan = ScanSettings(
+            schema=json.dumps({"type": "struct", "fields": wanted}),
+            cluster=self._request.cluster,
+            filters=self._request.filters,
         )
+        planner = Planner(self._snapshot, scan, self._request.zone)
         wants = tuple(_Wanted(f.name, f.column.path if f.column else None) for f in functions)
         location = self._snapshot.location
         commands: list[str] = []
@@ -192,7 +213,7 @@ class _Answer:
 
     # Groups
 
-    def _group(self, node: Mapping[str, Any]) -> tuple[SparkType, _Of]:
+    def _group(self, node: Expression) -> tuple[SparkType, _Of]:
         if "column" in node:
             column = self._schema.column(tuple(node["column"]))
             if is_finer(column.type):
@@ -204,32 +225,32 @@ class _Answer:
             column = self._schema.column(tuple(source["column"]))
             part = PARTS.get(node["field"].upper())
             zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
-            if part is None or (zoned and not is_utc(self._request["zone"])):
+            if part is None or (zoned and not is_utc(self._request.zone)):
                 raise _Unknown
             return "integer", self._value_of(column, part)
         raise _Unknown
 
     def _value_of(self, column: Column, kind: type[Transform] | str) -> _Of:
-        """The value of a partition field, which every leaf that is counted must have."""
+        """The value of a partition field, which every selected leaf must have."""
         fields = {}
         for spec in self._snapshot.head.specs:
-            found = [f for f in spec.fields if _is(f, column, kind)]
-            fields[spec.id] = found[0].field_id if found else None
+            field_ids = [f.field_id for f in spec.fields if _is(f, column, kind)]
+            fields[spec.id] = field_ids[0] if field_ids else None
         used = {int(id) for id in self._snapshot.leaves.spec_ids[self._plan.indices]}
         if any(fields[id] is None for id in used):
             raise _Unknown
 
         def value(leaf: _Leaf) -> Any:
-            found = leaf.values[fields[leaf.row.spec_id] or ""]
-            if isinstance(found, int) and _is_a_time(column.type) and kind is Identity:
+            key = leaf.values[fields[leaf.row.spec_id] or ""]
+            if isinstance(key, int) and _is_a_time(column.type) and kind is Identity:
                 raise Untranslatable("a time that Python lacks")
-            return found
+            return key
 
         return value
 
     # Functions
 
-    def _function(self, node: Mapping[str, Any]) -> _Function:
+    def _function(self, node: Expression) -> _Function:
         name = node["name"]
         if name == "COUNT_STAR":
             return _Function("COUNT", "long", None, lambda leaf: leaf.row.row_count)
@@ -251,10 +272,10 @@ class _Answer:
             self._needs_statistics = True
 
         def counted(leaf: _Leaf) -> int:
-            found = leaf.statistics.get(column.field_id)
-            if found is None or found.null_count is None or leaf.row.row_count is None:
+            statistics = leaf.statistics.get(column.field_id)
+            if statistics is None or statistics.null_count is None or leaf.row.row_count is None:
                 raise _Unknown
-            return leaf.row.row_count - found.null_count
+            return leaf.row.row_count - statistics.null_count
 
         return counted
 
@@ -268,7 +289,7 @@ class _Answer:
             self._needs_statistics = True
         domain = domain_of(column.type)
 
-        def found(leaf: _Leaf) -> Any:
+        def extreme(leaf: _Leaf) -> Any:
             known: ColumnStatistics | None = leaf.statistics.get(column.field_id)
             if known is None or not known.exact:
                 raise _Unknown
@@ -282,7 +303,7 @@ class _Answer:
             except (ValueError, OverflowError):  # a date that Python lacks
                 raise _Unknown from None
 
-        return found
+        return extreme
 
 
 def _is(field: PartitionField, column: Column, kind: type[Transform] | str) -> bool:
@@ -301,12 +322,12 @@ def _is_a_time(type: pa.DataType) -> bool:
 
 
 def _one_nan(value: Any) -> Any:
-    """A value of a group: NaN is one group, and no NaN equals another but itself."""
+    """A value of a group. All NaN are one group, so they become one object."""
     return _NAN if isinstance(value, float) and value != value else value
 
 
 def _is_ordered(function: _Function) -> bool:
-    """Whether Arrow finds the least and greatest value, and they are Spark's."""
+    """Whether Arrow computes the least and greatest value, and orders values as Spark does."""
     assert function.column is not None
     t, type = pa.types, function.column.type
     known = (t.is_integer, t.is_decimal, t.is_string, t.is_large_string, t.is_date, t.is_timestamp)
@@ -315,7 +336,7 @@ def _is_ordered(function: _Function) -> bool:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A function to be worked out in a task: COUNT, MIN or MAX, and of which column."""
+    """A function that a task computes: COUNT, MIN or MAX, and of which column."""
 
     name: str
     path: tuple[str, ...] | None
@@ -333,16 +354,16 @@ class _Wanted:
         return pa.array([0 if self.name == "COUNT" else None], type)
 
     def over(self, parts: pa.Array) -> pa.Array:
-        """What several values come to."""
+        """Several values combined."""
         if self.name == "COUNT":
             return pa.array([pc.sum(parts, min_count=0).as_py()], parts.type)
-        found = pc.min_max(parts)["min" if self.name == "MIN" else "max"]
-        return pa.array([None], parts.type) if not found.is_valid else pa.repeat(found, 1)
+        extreme = pc.min_max(parts)["min" if self.name == "MIN" else "max"]
+        return pa.repeat(extreme, 1) if extreme.is_valid else pa.array([None], parts.type)
 
 
 @dataclass(frozen=True)
 class AggregateTask:
-    """A function from nothing to rows of groups and aggregates, which Spark puts together."""
+    """A function from nothing to rows of groups and aggregates, which Spark combines."""
 
     uri: str
     options: Mapping[str, str] | None
@@ -350,7 +371,7 @@ class AggregateTask:
     table: TableSchema
     pieces: Sequence[Piece]
     functions: Sequence[_Wanted]
-    #: Rows that the manifest knows.
+    #: Rows that the manifest has answered.
     known: Sequence[tuple[Any, ...]]
     #: The columns of the rows, as Spark's JSON.
     schema: str
@@ -383,15 +404,15 @@ class AggregateTask:
         """The aggregates of one piece; None for a group that no row is in."""
         columns = list(dict.fromkeys(f.path[0] for f in self.functions if f.path is not None))
         if not columns:
-            count = piece.count(location, self.table)
+            count = piece.unit.count(location, self.table)
             return [pa.array([count], type) for type in types] if count or not piece.group else None
-        found = [
+        parts = [
             [f.of(batch, type) for f, type in zip(self.functions, types, strict=True)]
-            for batch in piece.scan(location, self.table, columns)
+            for batch in piece.unit.scan(location, self.table, columns, in_order=False)
             if batch.num_rows
         ]
-        if not found and piece.group:
+        if not parts and piece.group:
             return None
-        found.append([f.of_nothing(type) for f, type in zip(self.functions, types, strict=True)])
-        parts = [pa.concat_arrays(values) for values in zip(*found, strict=True)]
-        return [f.over(part) for f, part in zip(self.functions, parts, strict=True)]
+        parts.append([f.of_nothing(type) for f, type in zip(self.functions, types, strict=True)])
+        columns_of_parts = [pa.concat_arrays(values) for values in zip(*parts, strict=True)]
+        return [f.over(values) for f, values in zip(self.functions, columns_of_parts, strict=True)]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
-from phalanx.spark.catalog import DERIVED
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.catalog import TableRequest
+from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.filters import Expression
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import COMMENT, arrow_field, constant
-from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.table.operations.evolve import next_spec
@@ -22,21 +24,49 @@ from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.snapshot import Snapshot
 
-Change = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class TableChange:
+    """One change of a statement. Which of the fields it has depends on what is changed."""
+
+    #: `set_property`, `add_column`, …
+    change: str
+    #: A property and its value.
+    key: str = ""
+    value: str | None = None
+    #: A column, by its path, and its new name.
+    column: Sequence[str] = ()
+    to: str = ""
+    #: The type of a column, as Spark's JSON, and what else is said about it.
+    type: str = ""
+    nullable: bool = True
+    comment: str | None = None
+    default: Expression | None = None
+    #: Where the column comes: `first`, or after another one.
+    position: Any = None
+    #: Whether a column that is dropped may be missing.
+    if_exists: bool = False
 
 
-@operation
-def alter_table(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class AlterTable(TableRequest):
+    """A table and its changes."""
+
+    changes: Sequence[TableChange]
+
+
+@operation(AlterTable)
+def alter_table(request: AlterTable) -> Reply:
     """Change columns, comments and properties. Raises InvalidInput for what cannot be done."""
-    location = Warehouse(request["catalog"]).location(request["ident"])
+    location = request.warehouse.location(request.ident)
     if not manifest.exists(location):
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     properties: dict[str, str | None] = {}
     with table.transaction() as tx:
-        for change in request["changes"]:
-            if change["change"] in ("set_property", "remove_property"):
-                properties[_changeable(change["key"])] = change.get("value")
+        for change in request.changes:
+            if change.change in ("set_property", "remove_property"):
+                properties[_changeable(change.key)] = change.value
             else:
                 _alter(tx, change)
         if properties:
@@ -45,80 +75,87 @@ def alter_table(request: Request) -> Reply:
 
 
 def _changeable(key: str) -> str:
-    if key in DERIVED or key == "transactions":
+    if key in DERIVED:
         raise InvalidInput(f"the property {key!r} cannot be changed with ALTER TABLE")
     return key
 
 
-def _alter(tx: TableTransaction, change: Change) -> None:
-    path = tuple(change.get("column") or ())
-    match change["change"]:
+def _alter(tx: TableTransaction, change: TableChange) -> None:
+    path = tuple(change.column)
+    match change.change:
         case "add_column":
             _add(tx, path, change)
         case "drop_column":
-            if not change["if_exists"] or tx.has_column(path):
+            if not change.if_exists or tx.has_column(path):
                 tx.drop_column(path)
         case "rename_column":
-            tx.rename_column(path, change["to"])
+            tx.rename_column(path, change.to)
         case "change_type":
-            field = _field(path[-1], change)
-            tx.change_type(path, field.type)
+            tx.change_type(path, _field(path[-1], change).type)
         case "set_nullable":
-            if not change["nullable"]:
+            if not change.nullable:
                 raise InvalidInput(
                     f"column {'.'.join(path)!r} cannot become NOT NULL: rows that are there may "
                     "have no value for it"
                 )
             tx.make_nullable(path)
         case "comment":
-            tx.describe_column(path, {COMMENT: change["comment"]})
+            tx.describe_column(path, {COMMENT: change.comment})
         case "move_column":
             tx.move_column(path, **_place(change))
         case other:
             raise InvalidInput(f"a table cannot be altered like that: {other}")
 
 
-def _add(tx: TableTransaction, path: tuple[str, ...], change: Change) -> None:
+def _add(tx: TableTransaction, path: tuple[str, ...], change: TableChange) -> None:
     field = _field(path[-1], change)
-    default = None if change.get("default") is None else constant(change["default"], field.type)
+    default = None if change.default is None else constant(change.default, field.type)
     tx.add_column(path, field.type, default, nullable=field.nullable, **_place(change))
     described = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
     if described:
         tx.describe_column(path, described)
 
 
-def _field(name: str, change: Change) -> pa.Field:
-    metadata = {"comment": change["comment"]} if change.get("comment") else {}
-    type, nullable = json.loads(change["type"]), change.get("nullable", True)
+def _field(name: str, change: TableChange) -> pa.Field:
+    metadata = {"comment": change.comment} if change.comment else {}
+    type, nullable = json.loads(change.type), change.nullable
     return arrow_field({"name": name, "type": type, "nullable": nullable, "metadata": metadata})
 
 
-def _place(change: Change) -> dict[str, Any]:
-    match change.get("position"):
+def _place(change: TableChange) -> Mapping[str, Any]:
+    match change.position:
         case None:
             return {}
         case "first":
             return {"first": True}
-        case found:
-            return {"after": found["after"]}
+        case position:
+            return {"after": position["after"]}
 
 
-@operation
-def alter_partitioning(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class AlterPartitioning(TableRequest):
+    """A table and the partition field that is added, dropped, or (both) replaced."""
+
+    add: str | None
+    drop: str | None
+
+
+@operation(AlterPartitioning)
+def alter_partitioning(request: AlterPartitioning) -> Reply:
     """ADD, DROP or REPLACE PARTITION FIELD: a new version of the spec."""
-    location = Warehouse(request["catalog"]).location(request["ident"])
+    location = request.warehouse.location(request.ident)
     if not manifest.exists(location):
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     head = table._snapshot.head
     known = reported(head.spec, head.schema)
     entries: list[str | CustomField] = [entry_of(field.to_json()) for field in known]
-    add, drop = request.get("add"), request.get("drop")
-    if drop is None:
-        entries += entries_of(add or "")
+    added = entries_of(request.add or "")
+    if request.drop is None:
+        entries += added
     else:
-        at = _position(known, drop, head)
-        entries[at : at + 1] = entries_of(add or "")
+        at = _position(known, request.drop, head)
+        entries[at : at + 1] = added
     if next_spec(head, entries).fields == head.spec.fields:
         raise InvalidInput(f"the table {location.uri} is partitioned like that already")
     with table.transaction() as tx:
@@ -127,7 +164,7 @@ def alter_partitioning(request: Request) -> Reply:
 
 
 def _position(known: Sequence[Reported], text: str, head: Head) -> int:
-    """Where the field is that a text means: a transform, or the id of a field."""
+    """The place of the field that a text means: a transform, or the id of a field."""
     try:
         meant = next_spec(head, entries_of(text)).fields
     except InvalidInput:

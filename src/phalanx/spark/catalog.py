@@ -1,16 +1,21 @@
-"""What a catalog does: find, describe, create, alter and drop tables and namespaces."""
+"""What a catalog does: find, describe, create and drop tables and namespaces."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import metadata_tables
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.filters import Expression
 from phalanx.spark.handles import Handle, open_snapshot
-from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
+from phalanx.spark.requests import Request
+from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import manifest, object_store
@@ -18,8 +23,6 @@ from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.transaction.snapshot import Snapshot
 
-#: Properties that Spark sets or we report, and that are not the user's.
-DERIVED = ("provider", "location", "owner", "external", "version", "is_managed_location")
 _METADATA_COLUMNS = (
     ("_partition", "STRING", "the partition that the row is in"),
     ("_leaf", "STRING", "the id of the leaf that the row is in"),
@@ -29,37 +32,90 @@ _WRITE = ("BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
 _STREAMS = ("MICRO_BATCH_READ", "STREAMING_WRITE")
 
 
+@dataclass(frozen=True)
+class Catalog:
+    """A catalog of Spark: its name, and its confs without the prefix that they have there."""
+
+    name: str
+    confs: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogRequest(Request):
+    """A request to a catalog."""
+
+    catalog: Catalog
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        return Warehouse(self.catalog.confs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRequest(CatalogRequest):
+    """A request about a table, by its name in parts or by its path."""
+
+    ident: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceRequest(CatalogRequest):
+    """A request about a namespace, by its name in parts."""
+
+    namespace: Sequence[str]
+
+
 # Tables
 
 
-@operation
-def load_table(request: Request) -> Reply:
-    """A table by name or path, at its newest version or another; or a table about it."""
-    warehouse = Warehouse(request["catalog"])
-    version, micros = request.get("version"), request.get("time")
-    *above, last = ident = request["ident"]
-    for named, table in ((ident, None), (above, last)):
-        if table is not None and (not named or table not in metadata_tables.TABLES):
+@dataclass(frozen=True, kw_only=True)
+class LoadTable(TableRequest):
+    """A table at its newest version, at a version or tag, or at a time in microseconds."""
+
+    version: str | None = None
+    time: int | None = None
+
+
+@operation(LoadTable)
+def load_table(request: LoadTable) -> Reply:
+    """A table, or a metadata table of it."""
+    opened = _opened(request.warehouse, request.ident, request.version, request.time)
+    return {"missing": True} if opened is None else describe(*opened)
+
+
+@operation(TableRequest)
+def table_exists(request: TableRequest) -> Reply:
+    return {"exists": _opened(request.warehouse, request.ident) is not None}
+
+
+def _opened(
+    warehouse: Warehouse,
+    ident: Sequence[str],
+    version: str | None = None,
+    micros: int | None = None,
+) -> tuple[Snapshot, str | None] | None:
+    """The snapshot of a table, and which of its metadata tables is meant, if one is.
+
+    None where there is no such table. Raises TableNotFound where it has no such version.
+    """
+    *above, last = ident
+    for named, about in ((ident, None), (above, last)):
+        if about is not None and (not named or about not in metadata_tables.TABLES):
             continue
         location = warehouse.location(named)
         try:
-            return describe(open_snapshot(location, version, micros), table)
+            return open_snapshot(location, version, micros), about
         except TableNotFound:
             if (version is not None or micros is not None) and manifest.exists(location):
                 raise
-    return {"missing": True}
+    return None
 
 
-@operation
-def table_exists(request: Request) -> Reply:
-    return {"exists": "missing" not in load_table(request)}
-
-
-def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
-    """All that Spark wants to know of a table."""
+def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
+    """All that Spark wants to know of a table, or of a metadata table of it."""
     head = snapshot.head
-    handle = Handle.of(snapshot, table)
-    found: Reply = {
+    handle = Handle.of(snapshot, about)
+    plain: Reply = {
         "handle": handle.to_json(),
         "id": head.table_id or snapshot.location.uri,
         "version": str(head.sequence),
@@ -70,12 +126,12 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
         "one_spec": False,
         "capabilities": ["BATCH_READ"],
     }
-    if table is not None:
-        return found | {"schema": spark_schema(metadata_tables.schema_of(snapshot, table))}
+    if about is not None:
+        return plain | {"schema": spark_schema(metadata_tables.schema_of(snapshot, about))}
     fields = reported(head.spec, head.schema)
     columns = head.schema.arrow.names
     evolves = ("AUTOMATIC_SCHEMA_EVOLUTION",) if head.transactions == "strong" else ()
-    return found | {
+    return plain | {
         "schema": spark_schema(head.schema.arrow),
         "properties": properties_of(snapshot),
         "partitioning": [field.to_json() for field in fields],
@@ -91,75 +147,91 @@ def describe(snapshot: Snapshot, table: str | None = None) -> Reply:
 
 
 def _partition_columns(head: Head) -> Iterable[tuple[str, ...]]:
-    """The columns that partitions are cut by, under any spec, earlier ones too."""
+    """The source columns of partition fields, those of earlier specs too."""
     fields = [field for spec in head.specs for field in reported(spec, head.schema)]
     return dict.fromkeys(path for field in fields for path in field.sources)
 
 
 def _is_blurred(field: Reported) -> bool:
-    """Whether a leaf holds values that its key is not: both zeros, for example."""
+    """Whether a leaf may hold other values than its key says: both zeros, for example."""
     return field.name == "identity" and field.type in ("float", "double")
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """The properties that Spark shows: the table's own, and those that are worked out."""
     head = snapshot.head
     return {
         **head.properties,
         "provider": "phalanx",
         "location": snapshot.location.uri,
-        "transactions": head.transactions,
+        TRANSACTIONS.name: head.transactions,
         "version": str(head.sequence),
     }
 
 
-@operation
-def list_tables(request: Request) -> Reply:
-    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
-    if not warehouse.namespace_exists(namespace):
+@operation(NamespaceRequest)
+def list_tables(request: NamespaceRequest) -> Reply:
+    warehouse = request.warehouse
+    if not warehouse.namespace_exists(request.namespace):
         return {"missing": True}
-    return {"tables": warehouse.tables(namespace)}
+    return {"tables": warehouse.tables(request.namespace)}
 
 
-@operation
-def stage_table(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class StageTable(TableRequest):
+    """What CREATE or REPLACE TABLE says."""
+
+    #: `create`, `replace` or `create_or_replace`.
+    mode: str
+    #: The columns, as Spark's JSON, and the constants that are their defaults.
+    schema: str
+    defaults: Mapping[str, Expression] = field(default_factory=dict)
+    #: PARTITIONED BY; or the same as text, from the option of a write that creates the table.
+    partitioning: Sequence[SparkTransform]
+    partition_by: str | None = None
+    properties: Mapping[str, str]
+
+
+@operation(StageTable)
+def stage_table(request: StageTable) -> Reply:
     """Prepare to create or replace a table; nothing is visible before `commit_staged`."""
-    warehouse, ident, mode = Warehouse(request["catalog"]), request["ident"], request["mode"]
-    properties = _own(request["properties"])
-    given = request["properties"].get("location")
-    named = warehouse.location(ident)
-    if given and Location(given, warehouse.options).uri != named.uri:
+    warehouse, ident = request.warehouse, request.ident
+    properties = _own(request.properties)
+    place = request.properties.get("location")
+    location = warehouse.location(ident)
+    if place and Location(place, warehouse.options).uri != location.uri:
         raise InvalidInput(
-            f"a table of this catalog lies at {named.uri}: to choose another place, name the "
-            f"table by its path or write to it with format('phalanx').save('{given}')"
+            f"a table of this catalog lies at {location.uri}: to choose another place, name the "
+            f"table by its path or write to it with format('phalanx').save('{place}')"
         )
-    exists = manifest.exists(named)
-    if exists and mode == "create":
+    exists = manifest.exists(location)
+    if exists and request.mode == "create":
         return {"exists": True}
-    if not exists and mode == "replace":
+    if not exists and request.mode == "replace":
         return {"missing": True}
     if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
         return {"no_namespace": True}
-    # What only makes and changes tables is loaded where it is needed.
+    # Here, and not above, because it loads all that writes, and most queries only read.
     from phalanx.spark.staging import Stage
 
-    transactions = properties.pop("transactions", None)
+    transactions = properties.pop(TRANSACTIONS.name, None)
     stage = Stage.make(
-        named,
+        location,
         exists,
-        arrow_schema(json.loads(request["schema"]), properties, request.get("defaults")),
-        [entry_of(transform) for transform in request["partitioning"]]
-        or entries_of(request.get("partition_by") or ""),
+        arrow_schema(json.loads(request.schema), properties, request.defaults),
+        [entry_of(transform) for transform in request.partitioning]
+        or entries_of(request.partition_by or ""),
         transactions,
         properties,
     )
-    found = describe(stage.snapshot())
-    return found | {"handle": stage.to_json()}
+    return describe(stage.snapshot()) | {"handle": stage.to_json()}
 
 
 def _own(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties that belong to the table, and not to Spark's way of making it.
+    """The properties that are stored with the table.
 
-    What stands in OPTIONS comes twice, with a prefix and without; it may be a secret.
+    Spark sends what stands in OPTIONS twice, with a prefix and without. It may be a secret, so it
+    is not stored.
     """
     return {
         key: value
@@ -170,19 +242,26 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@operation
-def drop_table(request: Request) -> Reply:
-    location = Warehouse(request["catalog"]).location(request["ident"])
+@operation(TableRequest)
+def drop_table(request: TableRequest) -> Reply:
+    location = request.warehouse.location(request.ident)
     if not manifest.exists(location):
         return {"dropped": False}
     object_store.remove(location)
     return {"dropped": True}
 
 
-@operation
-def rename_table(request: Request) -> Reply:
-    warehouse = Warehouse(request["catalog"])
-    old, new = warehouse.location(request["ident"]), warehouse.location(request["to"])
+@dataclass(frozen=True, kw_only=True)
+class RenameTable(TableRequest):
+    """A table and its new name."""
+
+    to: Sequence[str]
+
+
+@operation(RenameTable)
+def rename_table(request: RenameTable) -> Reply:
+    warehouse, namespace = request.warehouse, request.to[:-1]
+    old, new = warehouse.location(request.ident), warehouse.location(request.to)
     if not manifest.exists(old):
         return {"missing": True}
     if manifest.exists(new):
@@ -191,8 +270,8 @@ def rename_table(request: Request) -> Reply:
         raise InvalidInput(
             f"an object store cannot rename {old.uri}: create the new table AS SELECT from it"
         )
-    if not warehouse.namespace_exists(request["to"][:-1]):
-        raise InvalidInput(f"there is no namespace {'.'.join(request['to'][:-1])}: create it first")
+    if not warehouse.namespace_exists(namespace):
+        raise InvalidInput(f"there is no namespace {'.'.join(namespace)}: create it first")
     new.path.parent.mkdir(parents=True, exist_ok=True)
     os.rename(old.path, new.path)
     return {}
@@ -201,38 +280,52 @@ def rename_table(request: Request) -> Reply:
 # Namespaces
 
 
-@operation
-def list_namespaces(request: Request) -> Reply:
-    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
-    if not warehouse.namespace_exists(namespace):
+@operation(NamespaceRequest)
+def list_namespaces(request: NamespaceRequest) -> Reply:
+    warehouse = request.warehouse
+    if not warehouse.namespace_exists(request.namespace):
         return {"missing": True}
-    return {"namespaces": warehouse.namespaces(namespace)}
+    return {"namespaces": warehouse.namespaces(request.namespace)}
 
 
-@operation
-def load_namespace(request: Request) -> Reply:
-    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
-    if not warehouse.namespace_exists(namespace):
+@operation(NamespaceRequest)
+def load_namespace(request: NamespaceRequest) -> Reply:
+    warehouse = request.warehouse
+    if not warehouse.namespace_exists(request.namespace):
         return {"missing": True}
-    return {"properties": warehouse.namespace_properties(namespace)}
+    return {"properties": warehouse.namespace_properties(request.namespace)}
 
 
-@operation
-def create_namespace(request: Request) -> Reply:
-    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
-    if warehouse.namespace_exists(namespace):
+@dataclass(frozen=True, kw_only=True)
+class CreateNamespace(NamespaceRequest):
+    """A namespace with its properties."""
+
+    properties: Mapping[str, str]
+
+
+@operation(CreateNamespace)
+def create_namespace(request: CreateNamespace) -> Reply:
+    warehouse = request.warehouse
+    if warehouse.namespace_exists(request.namespace):
         return {"exists": True}
-    properties = {k: v for k, v in request["properties"].items() if k not in ("owner", "location")}
-    warehouse.create_namespace(namespace, properties)
+    properties = {k: v for k, v in request.properties.items() if k not in ("owner", "location")}
+    warehouse.create_namespace(request.namespace, properties)
     return {}
 
 
-@operation
-def drop_namespace(request: Request) -> Reply:
-    warehouse, namespace = Warehouse(request["catalog"]), request["namespace"]
+@dataclass(frozen=True, kw_only=True)
+class DropNamespace(NamespaceRequest):
+    """A namespace, and whether what is in it goes too."""
+
+    cascade: bool
+
+
+@operation(DropNamespace)
+def drop_namespace(request: DropNamespace) -> Reply:
+    warehouse, namespace = request.warehouse, request.namespace
     if not warehouse.namespace_exists(namespace):
         return {"missing": True}
-    if not request["cascade"] and (warehouse.tables(namespace) or warehouse.namespaces(namespace)):
+    if not request.cascade and (warehouse.tables(namespace) or warehouse.namespaces(namespace)):
         return {"not_empty": True}
     warehouse.drop_namespace(namespace)
     return {}

@@ -1,8 +1,8 @@
 """The one door from Spark into Python: a request in JSON, a reply in JSON.
 
-A request names an operation and has its arguments. Whatever Phalanx refuses goes back as
-`{"error": {"message": …}}`, one sentence for the user; what was not meant to happen goes back
-with where it happened.
+`OPERATIONS` lists what can be asked. An operation is a function of that name in the module that is
+given there; it takes the dataclass of its request. An error of Phalanx goes back as one sentence
+for the user, `{"error": {"message": …}}`; an unexpected one also says where it happened.
 """
 
 from __future__ import annotations
@@ -13,37 +13,68 @@ import logging
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from phalanx.errors import PhalanxError
+from phalanx.spark.requests import BadRequest, Request, build
 from phalanx.storage.lance_errors import SECRET
 
 log = logging.getLogger("phalanx.spark")
 
-Request = dict[str, Any]
 Reply = dict[str, Any]
-Operation = Callable[[Request], Reply]
-
-_operations: dict[str, Operation] = {}
+R = TypeVar("R", bound=Request)
 
 
-def operation(function: Operation) -> Operation:
-    """Make a function reachable from Spark, under its own name."""
-    _operations[function.__name__] = function
-    return function
+@dataclass(frozen=True)
+class Declared:
+    """Where an operation is, and whether it only looks: then it may be repeated."""
+
+    module: str
+    looks: bool
 
 
-@operation
-def ping(request: Request) -> Reply:
-    """Nothing; to be asked keeps a worker alive."""
-    return {}
+#: Every operation. Its module is loaded when it is first asked for: a query that only reads does
+#: not load what writes.
+OPERATIONS = {
+    name: Declared(module, looks)
+    for module, looks, names in (
+        ("dispatch", True, ("ping", "only_looks")),
+        ("catalog", True, ("load_table", "table_exists", "list_tables", "stage_table")),
+        ("catalog", True, ("list_namespaces", "load_namespace")),
+        ("catalog", False, ("drop_table", "rename_table", "create_namespace", "drop_namespace")),
+        ("alter", False, ("alter_table", "alter_partitioning")),
+        ("planner", True, ("push_filters", "partition_keys", "plan_scan", "scan_tasks")),
+        ("aggregates", True, ("aggregate",)),
+        ("writer", True, ("start_write", "can_delete")),
+        ("writer", False, ("commit_write", "commit_staged", "delete")),
+        ("row_level", True, ("start_changes",)),
+        ("row_level", False, ("commit_changes",)),
+        ("streaming.source", True, ("start_stream", "next_offset", "stream_tasks")),
+        ("procedures.base", True, ("list_procedures",)),
+        ("procedures.base", False, ("call_procedure",)),
+    )
+    for name in names
+}
+
+_registered: dict[str, tuple[type[Request], Callable[[Any], Reply]]] = {}
+
+
+def operation(kind: type[R]) -> Callable[[Callable[[R], Reply]], Callable[[R], Reply]]:
+    """Make a function reachable from Spark, under its own name, for requests of a kind."""
+
+    def register(function: Callable[[R], Reply]) -> Callable[[R], Reply]:
+        _registered[function.__name__] = kind, function
+        return function
+
+    return register
 
 
 def answer(request: bytes) -> bytes:
     """Carry out one request."""
     arguments = json.loads(request)
     try:
-        reply = _operation(arguments.pop("op"))(arguments)
+        reply = call(arguments.pop("op"), arguments)
     except Exception as error:
         trace = traceback.format_exc()
         reply = {"error": {"message": sentence(error), "trace": trace}}
@@ -51,22 +82,34 @@ def answer(request: bytes) -> bytes:
     return json.dumps(reply, separators=(",", ":")).encode()
 
 
-def _operation(name: str) -> Operation:
-    """An operation by its name. Modules register theirs; a query that only reads loads fewer."""
-    for module in (
-        "catalog",
-        "planner",
-        "answers",
-        "writer",
-        "changes",
-        "streams",
-        "upkeep",
-        "alter",
-    ):
-        if name in _operations:
-            break
-        importlib.import_module(f"phalanx.spark.{module}")
-    return _operations[name]
+def call(name: str, arguments: dict[str, Any]) -> Reply:
+    """Carry out an operation with arguments in JSON. Raises BadRequest where they do not fit it."""
+    if name not in OPERATIONS:
+        raise BadRequest(f"there is no operation {name!r}")
+    if name not in _registered:
+        importlib.import_module(f"phalanx.spark.{OPERATIONS[name].module}")
+    kind, function = _registered[name]
+    return function(build(kind, arguments, name))
+
+
+@operation(Request)
+def ping(request: Request) -> Reply:
+    """Do nothing. Being asked keeps a worker alive."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyLooks(Request):
+    """Asked after a worker has ended in the middle of an operation."""
+
+    name: str
+
+
+@operation(OnlyLooks)
+def only_looks(request: OnlyLooks) -> Reply:
+    """Whether an operation changes nothing, and may be asked again of another worker."""
+    known = OPERATIONS.get(request.name)
+    return {"looks": known is not None and known.looks}
 
 
 def _without_secrets(text: str, value: Any, name: str = "") -> str:
@@ -80,13 +123,13 @@ def _without_secrets(text: str, value: Any, name: str = "") -> str:
 
 
 def sentence(error: Exception) -> str:
-    """What the user is told of an error."""
+    """What the user is told about an error."""
     if isinstance(error, PhalanxError):
         return str(error)
-    said = " ".join(str(error).split()) or "no reason given"
+    reason = " ".join(str(error).split()) or "no reason given"
     where = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(where.filename)
-    return f"Phalanx failed: {type(error).__name__}: {said} ({file}, line {where.lineno})"
+    return f"Phalanx failed: {type(error).__name__}: {reason} ({file}, line {where.lineno})"
 
 
 class TaskFailure(Exception):

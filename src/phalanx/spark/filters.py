@@ -2,7 +2,7 @@
 
 Spark sends an expression of its connector API as JSON: `{"column": […]}`, `{"value": …, "type":
 …}` or `{"call": …, "args": […]}`. What means exactly the same in the model is translated; for
-everything else `Untranslatable` is raised, and Spark filters by it alone.
+everything else `Untranslatable` is raised, and Spark applies the filter itself.
 """
 
 from __future__ import annotations
@@ -17,31 +17,28 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.domains import FALSE, NULL, TRUE, Literal
-from phalanx.model.predicates import Call, Name, Predicate, Term, bind, conjoin
+from phalanx.model.calendar import UNITS, is_utc
+from phalanx.model.filters import bind
+from phalanx.model.literals import FALSE, NULL, TRUE, Literal
+from phalanx.model.predicates import Call, Name, Predicate, Term, conjoin
 from phalanx.model.schema import TableSchema
 
 Expression = Mapping[str, Any]
 
 _SAME = {"=", "<>", "<", "<=", ">", ">=", "<=>"}
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-PARTS = {"YEAR": "year", "MONTH": "month", "DAY": "day", "HOUR": "hour"}
-_UTC = {"UTC", "Etc/UTC", "Z", "GMT", "+00:00", "Etc/GMT", "UCT", "Zulu"}
+#: What EXTRACT can take from a time, by the name that Spark has for it.
+PARTS = {name.upper(): name for name in UNITS}
 _NUMBERS = ("byte", "short", "integer", "long")
 _DAY = 86_400 * 1_000_000_000
 
 
 class Untranslatable(Exception):
-    """The filter means something that the model cannot say."""
-
-
-def is_utc(zone: str) -> bool:
-    """Whether a session's time zone is the one that partitions are cut in."""
-    return zone in _UTC
+    """The model has no predicate that means the same as the filter."""
 
 
 def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicate:
-    """The predicate that a filter is. Raises Untranslatable."""
+    """A filter as a predicate. Raises Untranslatable."""
     try:
         return bind(_Translator(schema, zone).term(filter), schema.column)
     except InvalidInput as error:
@@ -49,7 +46,7 @@ def predicate_of(filter: Expression, schema: TableSchema, zone: str) -> Predicat
 
 
 def conjunction_of(filters: Sequence[Expression], schema: TableSchema, zone: str) -> Predicate:
-    """All filters at once. Raises Untranslatable for any that is not one of the model's."""
+    """All filters as one predicate. Raises Untranslatable if any of them cannot be translated."""
     return conjoin([predicate_of(filter, schema, zone) for filter in filters])
 
 
@@ -104,7 +101,7 @@ class _Translator:
         return Call("like", (self.term(args[0]), Literal("string", pattern)))
 
     def _part(self, field: str, source: Expression) -> Term:
-        """`year(ts)`: in UTC it is what the partitions mean, in another zone it is not."""
+        """`year(ts)`, which means the same as a partition field only if the session is in UTC."""
         part, source = PARTS.get(field.upper()), without_cast(source)
         if part is None or "column" not in source:
             raise Untranslatable(field)
@@ -148,9 +145,9 @@ class _Translator:
 
 
 def without_cast(node: Expression) -> Expression:
-    """What is cast to a date: Spark's `year(ts)` is the year of the date of `ts`."""
-    found: Expression = node["args"][0] if _is_date_of(node) else node
-    return found
+    """The column under a cast to a date: Spark's `year(ts)` is `year(CAST(ts AS DATE))`."""
+    source: Expression = node["args"][0] if _is_date_of(node) else node
+    return source
 
 
 def _is_date_of(node: Expression) -> bool:
@@ -186,7 +183,7 @@ def _literal(value: Any, type: Any) -> Literal:
 
 
 def _exactly(text: str, type: str) -> Decimal:
-    """The number that a float is, and not the one that its shortest spelling is."""
+    """The exact value of a float, which its shortest spelling only approximates."""
     number = float(text)
     if type == "float":
         (number,) = struct.unpack("<f", struct.pack("<f", number))

@@ -6,12 +6,12 @@ A query asks several times about the same snapshot, so a worker keeps the newest
 from __future__ import annotations
 
 import datetime as dt
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from phalanx.errors import ConflictError
+from phalanx.lru import LruCache
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import NoManifest
 from phalanx.transaction.snapshot import Snapshot, Version
@@ -27,16 +27,17 @@ class Handle:
 
     uri: str
     version: int
-    #: The transaction that made the version: the same number may come to mean another one.
+    #: The transaction that made the version. Another table at the same place has another one.
     transaction: str
     options: Mapping[str, str] | None = None
-    #: Which table about the table it is: `partitions`, `snapshots`, `files` or `specs`.
+    #: The metadata table that is meant: `partitions`, `snapshots`, `files` or `specs`.
     about: str | None = None
-    #: The id of the table: another one may come to lie at the same place.
+    #: The id of the table.
     table: str = ""
 
     @staticmethod
     def of(snapshot: Snapshot, about: str | None = None) -> Handle:
+        """The handle of a snapshot, which is kept for the calls that follow."""
         remember(snapshot)
         return Handle(
             snapshot.location.uri,
@@ -46,10 +47,6 @@ class Handle:
             about,
             snapshot.head.table_id,
         )
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Handle:
-        return Handle(**value)
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -61,45 +58,43 @@ class Handle:
     def snapshot(self) -> Snapshot:
         """The snapshot that was loaded, from memory where this worker has seen it.
 
-        Raises ConflictError where the table has been dropped and made again since.
+        Raises ConflictError where the table was dropped and created again since.
         """
-        found = _recent.get((self.uri, self.version, self.transaction, _spelled(self.options)))
-        if found is not None:
-            return found
+        snapshot = _recent.get((self.uri, self.version, self.transaction, _spelled(self.options)))
+        if snapshot is not None:
+            return snapshot
         newest = Snapshot.latest(self.location)
-        found = newest if newest.head.transactions == "weak" else newest.find(self.version)
-        if found.head.transactions != "weak" and found.head.transaction_id != self.transaction:
+        snapshot = newest if newest.head.transactions == "weak" else newest.find(self.version)
+        head = snapshot.head
+        if head.transactions != "weak" and head.transaction_id != self.transaction:
             raise ConflictError(f"the table {self.uri} was dropped and made again: run this again")
-        remember(found)
-        return found
+        remember(snapshot)
+        return snapshot
 
 
-_recent: OrderedDict[tuple[str, int, str, Options], Snapshot] = OrderedDict()
+_recent: LruCache[tuple[str, int, str, Options], Snapshot] = LruCache(_KEPT)
 
 
 def _spelled(options: Mapping[str, str] | None) -> Options:
-    """Storage options as a part of a key: who reads with others must not read with these."""
+    """Storage options as a part of a key: a reader with other credentials must not use these."""
     return frozenset((options or {}).items())
 
 
 def remember(snapshot: Snapshot) -> None:
     """Keep a snapshot for the calls that follow.
 
-    Not one that is yet to be made: it has no leaf, and the version and transaction that the
-    table will have, or has.
+    A staged table is not kept: it has no leaves yet, but the version and transaction that the
+    table will have when it is committed.
     """
     if isinstance(snapshot.manifest, NoManifest):
         return
     location, head = snapshot.location, snapshot.head
     key = (location.uri, head.sequence, head.transaction_id, _spelled(location.options))
-    _recent[key] = snapshot
-    _recent.move_to_end(key)
-    while len(_recent) > _KEPT:
-        _recent.popitem(last=False)
+    _recent.put(key, snapshot)
 
 
 def open_snapshot(location: Location, version: str | None, micros: int | None) -> Snapshot:
-    """The newest snapshot, or the one with a version or tag or at a time."""
+    """The newest snapshot, or the one of a version, a tag or a time in microseconds."""
     if micros is not None:
         moment: Version = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
         return Snapshot.at(location, moment)

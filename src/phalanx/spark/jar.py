@@ -27,7 +27,7 @@ _SOURCE = "org.apache.spark.sql.phalanx.PhalanxSource"
 
 
 def jar() -> Path:
-    """The jar for this Spark. Raises PhalanxError where there is none and none can be made."""
+    """The jar for this Spark. Raises PhalanxError where there is none and it does not compile."""
     check_spark()
     shipped = Path(__file__).with_name(shipped_name())
     return shipped if shipped.exists() else compiled(_sources())
@@ -41,7 +41,7 @@ def shipped_name() -> str:
 
 
 def compiled(sources: Sequence[Path]) -> Path:
-    """The jar made of some sources: from the cache, or compiled now, which takes a while."""
+    """The jar of some sources: from the cache, or compiled now, which takes a while."""
     path = _folder() / f"bridge-{_digest(sources)}.jar"
     if not path.exists():
         # Of two processes that start at once, one compiles and the other waits.
@@ -88,11 +88,11 @@ def check_spark() -> None:
 def java() -> str:
     """The Java that Spark will start. Raises PhalanxError where there is none."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if found is None:
+    path = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if path is None:
         place = f"in JAVA_HOME ({home})" if home else "on the PATH"
         raise PhalanxError(f"there is no Java {place}: install Java 17 or newer, which Spark needs")
-    return found
+    return path
 
 
 def _compile(path: Path, sources: Sequence[Path]) -> None:
@@ -108,14 +108,14 @@ def _compile(path: Path, sources: Sequence[Path]) -> None:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise PhalanxError(f"the Spark bridge did not compile:\n{done.stdout}{done.stderr}")
-        made = Path(scratch) / "bridge.jar"
+        bridge = Path(scratch) / "bridge.jar"
         files = {file.relative_to(out).as_posix(): file for file in out.rglob("*.class")}
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(bridge, "w", zipfile.ZIP_DEFLATED) as archive:
             # Without the time of day: the same sources make the same jar.
             for name in sorted(files):
                 archive.writestr(_entry(name), files[name].read_bytes())
             archive.writestr(_entry(_SERVICE), _SOURCE + "\n")
-        os.replace(made, path)
+        os.replace(bridge, path)
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -127,33 +127,33 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def _sources() -> list[Path]:
     """The Scala files: beside this file in an installed package, at the root of a checkout."""
     for folder in (Path(__file__).with_name("jvm"), Path(__file__).parents[3] / "jvm"):
-        found = sorted(folder.glob("*.scala"))
-        if found:
-            return found
+        files = sorted(folder.glob("*.scala"))
+        if files:
+            return files
     raise PhalanxError("the sources of the Spark bridge are missing: install Phalanx again")
 
 
 def _digest(sources: Sequence[Path]) -> str:
     import pyspark
 
-    found = hashlib.blake2b(pyspark.__version__.encode(), digest_size=12)
+    digest = hashlib.blake2b(pyspark.__version__.encode(), digest_size=12)
     for path in sources:
-        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _folder() -> Path:
-    """Where compiled jars are kept: with the cache, or else in a folder that nobody else owns."""
+    """Where compiled jars are kept: in the cache, or else in a folder that only this user owns."""
     from phalanx.storage import cache
 
-    found = cache.folder()
-    if found is not None:
+    folder = cache.folder()
+    if folder is not None:
         with contextlib.suppress(OSError):
-            found.mkdir(parents=True, exist_ok=True)
-        if os.access(found, os.W_OK):
-            return found
-    found = Path(tempfile.gettempdir()) / f"phalanx-{os.getuid()}"
-    found.mkdir(mode=0o700, exist_ok=True)
-    if found.stat().st_uid != os.getuid():
-        raise PhalanxError(f"{found} belongs to somebody else: let PHALANX_CACHE name a folder")
-    return found
+            folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    folder = Path(tempfile.gettempdir()) / f"phalanx-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PhalanxError(f"{folder} belongs to somebody else: let PHALANX_CACHE name a folder")
+    return folder

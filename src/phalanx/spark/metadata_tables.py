@@ -1,4 +1,4 @@
-"""Tables about a table: `<table>.partitions`, `.snapshots`, `.files` and `.specs`."""
+"""Metadata tables: `<table>.partitions`, `.snapshots`, `.files` and `.specs`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _specs(snapshot: Snapshot) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-#: The names, and what makes the rows.
+#: Their names, and the function that makes the rows of each.
 TABLES: dict[str, Callable[[Snapshot], pa.Table]] = {
     "partitions": inspect.partitions,
     "snapshots": inspect.snapshots,
@@ -52,5 +52,5 @@ def rows_of(snapshot: Snapshot, name: str) -> pa.Table:
 
 
 def schema_of(snapshot: Snapshot, name: str) -> pa.Schema:
-    """The columns of a table about a table: of one without leaves, which is read at once."""
+    """The columns of a metadata table. Without leaves it has no rows, and is made at once."""
     return TABLES[name](snapshot.with_leaves(snapshot.leaves.none())).schema

@@ -4,52 +4,68 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
-import json
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from phalanx.lru import LruCache
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.spark.dispatch import Reply, Request, operation
-from phalanx.spark.filters import Untranslatable, conjunction_of, predicate_of
+from phalanx.spark.conf import KEYED_LEAVES, resolve
+from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.filters import Expression, Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
-from phalanx.spark.reader import PARTITION, AboutTask, Piece
-from phalanx.spark.tasks import SMALLEST, Chosen, Tasks, command_of
+from phalanx.spark.reader import PARTITION, MetadataTask, Piece
+from phalanx.spark.requests import Request
+from phalanx.spark.tasks import SMALLEST, Chosen, ScanSettings, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import is_finer
+from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
-from phalanx.table.scan import are_small
 from phalanx.transaction.snapshot import Snapshot
 
-#: Up to how many small leaves partition keys are reported to Spark, at a task for each leaf.
-KEYED_LEAVES = "spark.sql.phalanx.keyedLeaves"
-_KEYED_LEAVES = 256
 #: Up to how many leaves the tasks come with the plan, which saves a call.
 _FEW_LEAVES = 16
 _KEPT = 8
 
 
-@operation
-def push_filters(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class FilterRequest(Request):
+    """A table and filters."""
+
+    table: Handle
+    filters: Sequence[Expression]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushFilters(FilterRequest):
+    """Filters that Spark would like to push down, and whether the table is joined with nothing."""
+
+    alone: bool
+
+
+@operation(PushFilters)
+def push_filters(request: PushFilters) -> Reply:
     """For each filter whether it `decides` (Spark need not look again), `helps` or is `useless`."""
-    handle = Handle.from_json(request["table"])
-    if handle.about is not None:
-        return {"filters": ["useless"] * len(request["filters"])}
-    snapshot, zone, alone = handle.snapshot(), request["zone"], request["alone"]
-    return {"filters": [_judge(snapshot, f, zone, alone) for f in request["filters"]]}
+    if request.table.about is not None:
+        return {"filters": ["useless"] * len(request.filters)}
+    snapshot = request.table.snapshot()
+    judged = [_judge(snapshot, f, request.zone, request.alone) for f in request.filters]
+    return {"filters": judged}
 
 
-def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str, alone: bool) -> str:
-    """Lance evaluates every filter that helps. Where tables are joined, Spark gets it back all the
-    same, for it prunes one table by another only where it sees that filters leave little of it."""
+def _judge(snapshot: Snapshot, filter: Expression, zone: str, alone: bool) -> str:
+    """What a filter is good for.
+
+    Lance evaluates every filter that helps. Where tables are joined, Spark gets it back in any
+    case: it prunes one table by the keys of another only where it sees a filter on that one.
+    """
     try:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
     except Untranslatable:
@@ -63,11 +79,11 @@ def _judge(snapshot: Snapshot, filter: Mapping[str, Any], zone: str, alone: bool
     return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"
 
 
-@operation
-def partition_keys(request: Request) -> Reply:
-    """The keys of the leaves that filters leave over, for Spark to evaluate what only it can."""
-    snapshot = Handle.from_json(request["table"]).snapshot()
-    predicate = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
+@operation(FilterRequest)
+def partition_keys(request: FilterRequest) -> Reply:
+    """The keys of the leaves that filters select, for Spark to evaluate what only it can."""
+    snapshot = request.table.snapshot()
+    predicate = conjunction_of(request.filters, snapshot.head.schema, request.zone)
     fields = reported(snapshot.head.spec, snapshot.head.schema)
     keys = [
         {"leaf": row.index, "key": _key(snapshot, row, fields)}
@@ -82,7 +98,7 @@ def _key(snapshot: Snapshot, row: LeafRow, fields: Sequence[Reported]) -> list[A
 
 
 def spelled(value: Any) -> Any:
-    """A partition value as Spark's side reads it: dates in days, timestamps in microseconds."""
+    """A value as Spark's side reads it: dates in days, timestamps in microseconds."""
     match value:
         case dt.datetime():
             moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
@@ -106,32 +122,49 @@ def spelled(value: Any) -> Any:
     return value
 
 
-@operation
-def plan_scan(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class PlanScan(Request):
+    """A table and what is wanted of it."""
+
+    table: Handle
+    scan: ScanSettings
+
+
+@operation(PlanScan)
+def plan_scan(request: PlanScan) -> Reply:
     """What a scan would read: how much of it, by which keys, and the plan in one line.
 
-    Where that is little, the tasks come along.
+    The tasks of a small scan come with it.
     """
-    handle = Handle.from_json(request["table"])
-    return _plan_about(handle) if handle.about is not None else _planner(request).plan()
+    handle = request.table
+    if handle.about is not None:
+        return _metadata_plan(handle)
+    return _planner(handle, request.scan, request.zone).plan()
 
 
-@operation
-def scan_tasks(request: Request) -> Reply:
-    """The tasks of a scan, with partition keys unless they are to be given up."""
-    handle, packed = Handle.from_json(request["table"]), request.pop("packed")
+@dataclass(frozen=True, kw_only=True)
+class ScanTasks(PlanScan):
+    """A scan that was planned, and whether leaves share tasks, without partition keys."""
+
+    packed: bool
+
+
+@operation(ScanTasks)
+def scan_tasks(request: ScanTasks) -> Reply:
+    """The tasks of a scan."""
+    handle, scan = request.table, request.scan
     if handle.about is None:
-        return {"tasks": _planner(request).tasks(packed)}
-    task = AboutTask(handle, request["schema"], request["empty"])
-    return {"tasks": [{"command": command_of(task, request["schema"])}]}
+        return {"tasks": _planner(handle, scan, request.zone).tasks(request.packed)}
+    task = MetadataTask(handle, scan.schema, scan.without_columns)
+    return {"tasks": [{"command": command_of(task, scan.schema)}]}
 
 
-def _plan_about(handle: Handle) -> Reply:
+def _metadata_plan(handle: Handle) -> Reply:
     return {
         "tasks": {},
         "partitioning": [],
         "key_types": [],
-        "unkeyed": "it is a table about a table",
+        "unkeyed": "it is a metadata table",
         "total": 1,
         "selected": 1,
         "rows": None,
@@ -140,55 +173,55 @@ def _plan_about(handle: Handle) -> Reply:
     }
 
 
-_planners: OrderedDict[str, Planner] = OrderedDict()
+_planners: LruCache[str, Planner] = LruCache(_KEPT)
 
 
-def _planner(request: Request) -> Planner:
+def _planner(handle: Handle, scan: ScanSettings, zone: str) -> Planner:
     """The planner of a scan: the one that has just planned it, or a new one."""
-    key = json.dumps(request, sort_keys=True)
-    found = _planners.pop(key, None)
-    if found is None:
-        found = Planner(Handle.from_json(request["table"]).snapshot(), request)
-    _planners[key] = found
-    while len(_planners) > _KEPT:
-        _planners.popitem(last=False)
-    return found
+    key = repr((handle, scan, zone))
+    planner = _planners.get(key)
+    if planner is None:
+        planner = Planner(handle.snapshot(), scan, zone)
+        _planners.put(key, planner)
+    return planner
 
 
 class Planner:
-    """One scan."""
+    """Plans one scan: which leaves are read, with which keys, and by which tasks."""
 
-    def __init__(self, snapshot: Snapshot, request: Request) -> None:
-        self._request, self._snapshot = request, snapshot
-        schema, zone = self._snapshot.head.schema, request["zone"]
-        self._tasks = Tasks(self._snapshot.location, schema, request)
-        self._plan = Plan(self._snapshot, conjunction_of(request["filters"], schema, zone))
+    def __init__(self, snapshot: Snapshot, scan: ScanSettings, zone: str) -> None:
+        """`zone` is that of the session, which the filters are in."""
+        self._snapshot, self._scan = snapshot, scan
+        schema = snapshot.head.schema
+        self._tasks = Tasks(snapshot.location, schema, scan)
+        self._plan = Plan(snapshot, conjunction_of(scan.filters, schema, zone))
         self._indices = self._plan.indices
-        if request.get("leaves") is not None:
-            self._indices = np.intersect1d(self._indices, np.array(request["leaves"], np.int64))
-        # Spark has planned by the keys of these: what a join leaves of them has the same, or none.
+        if scan.leaves is not None:
+            self._indices = np.intersect1d(self._indices, np.array(scan.leaves, np.int64))
+        # Spark has planned by the keys of these: after a join has pruned them, they must be the
+        # same keys, or none.
         self._planned = self._indices
-        for predicate in _translatable(request.get("runtime") or (), schema, zone):
-            self._indices = np.intersect1d(self._indices, Plan(self._snapshot, predicate).indices)
-        if request.get("limit") is not None:
-            self._indices = self._enough(request["limit"])
+        for predicate in _translatable(scan.runtime, schema, zone):
+            self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).indices)
+        if scan.limit is not None:
+            self._indices = self._enough(scan.limit)
 
     def _enough(self, limit: int) -> Any:
-        """The first leaves that have as many rows as are wanted."""
+        """The first leaves that together have as many rows as are wanted."""
         certain = self._plan.certain[self._indices]
         counts = np.where(certain, self._snapshot.leaves.row_counts[self._indices], 0)
         reached = np.flatnonzero(np.cumsum(np.maximum(counts, 0)) >= limit)
         return self._indices[: reached[0] + 1] if len(reached) else self._indices
 
     def tasks(self, packed: bool) -> list[Reply]:
-        """The tasks; all with keys, or none."""
+        """The tasks: with a key each, unless they are to be packed or there are no keys."""
         fields, chosen = [] if packed else self._keys[0], self._chosen(self._indices)
         if fields:
             return self._keyed(chosen, fields)
         return [{"command": command} for command in self._tasks.packed(chosen)]
 
     def pieces(self, indices: Any, groups: Mapping[int, Any]) -> list[list[Piece]]:
-        """Leaves cut into tasks. Those of different groups are never in one piece."""
+        """What tasks read of some leaves. Those of different groups are never in one piece."""
         return self._tasks.pieces(self._chosen(indices, groups))
 
     def seen_through(self, pieces: Sequence[Piece]) -> TableSchema:
@@ -196,10 +229,11 @@ class Planner:
         return self._tasks.seen_through(pieces)
 
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
-        small = are_small(self._snapshot.leaves, indices).tolist()
+        leaves = self._snapshot.leaves
+        small = are_small(leaves.row_counts[indices], leaves.byte_counts[indices]).tolist()
         return [
             self._leaf(row, is_small, None if groups is None else groups[row.index])
-            for row, is_small in zip(self._snapshot.leaves.rows(indices), small, strict=True)
+            for row, is_small in zip(leaves.rows(indices), small, strict=True)
         ]
 
     def plan(self) -> Reply:
@@ -210,7 +244,7 @@ class Planner:
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
         few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > SMALLEST))
         return {
-            "tasks": {"packed": self.tasks(True), "keyed": self.tasks(False)} if few else {},
+            "tasks": self._ready() if few else {},
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
             "unkeyed": unkeyed,
@@ -220,6 +254,16 @@ class Planner:
             "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._tasks.share),
             "summary": self._summary(),
         }
+
+    def _ready(self) -> dict[str, list[Reply]]:
+        """The tasks of a small scan: with keys, and also packed where that makes a difference.
+
+        Whether keys are of use Spark knows only after it has seen them.
+        """
+        tasks = {"keyed": self.tasks(False)}
+        if self._keys[0] and len(self._indices) > 1:
+            tasks["packed"] = self.tasks(True)
+        return tasks
 
     def _summary(self) -> str:
         pruned = self._plan.total - len(self._indices)
@@ -240,18 +284,18 @@ class Planner:
     @cached_property
     def _keys(self) -> tuple[list[Reported], str]:
         """The partition transforms that are reported to Spark; where there are none, why."""
-        head, leaves = self._snapshot.head, self._snapshot.leaves
-        if self._request.get("limit") is not None:
+        head, leaves, scan = self._snapshot.head, self._snapshot.leaves, self._scan
+        if not scan.clusters:
+            return [], "the query neither joins nor groups rows"
+        if scan.limit is not None:
             return [], "the scan has a limit"
         if not len(self._planned):
             return [], "no partition is left"
-        bound = int(self._request["conf"].get(KEYED_LEAVES, _KEYED_LEAVES))
-        small = leaves.byte_counts[self._planned] < self._request["task_bytes"] // 4
+        bound = resolve(KEYED_LEAVES, confs=scan.conf)
+        small = leaves.byte_counts[self._planned] < scan.cluster.task_bytes // 4
         if int(small.sum()) > bound:
-            return (
-                [],
-                f"{int(small.sum()):,} small partitions are more than {KEYED_LEAVES} = {bound}",
-            )
+            count, name = int(small.sum()), KEYED_LEAVES.name
+            return [], f"{count:,} small partitions are more than {name} = {bound}"
         ids = set(np.unique(leaves.spec_ids[self._planned]).tolist())
         specs = [spec for spec in head.specs if spec.id in ids]
         fields = reported(_shared(specs), head.schema)
@@ -285,8 +329,9 @@ def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:
 
 
 def _translatable(
-    filters: Iterable[Mapping[str, Any]], schema: TableSchema, zone: str
+    filters: Iterable[Expression], schema: TableSchema, zone: str
 ) -> Iterable[Predicate]:
+    """Runtime filters as predicates. One that cannot be translated prunes nothing."""
     for filter in filters:
         try:
             yield predicate_of(_with_null(filter), schema, zone)
@@ -294,11 +339,11 @@ def _translatable(
             yield EVERYTHING
 
 
-def _with_null(filter: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A filter of values that Spark has found meanwhile, where NULL is one of them.
+def _with_null(filter: Expression) -> Expression:
+    """A runtime filter `c IN (…)` that also selects NULL, if NULL is one of its values.
 
-    For a join that would be no match. For UPDATE and MERGE it is the group of rows with NULL, and
-    they must be read. The two look the same, and to read more is never wrong.
+    In a join, NULL matches nothing. In UPDATE and MERGE it stands for the group of rows with NULL,
+    which must be read. Both look alike here, and to read more is never wrong.
     """
     items = filter["args"][1:] if filter.get("call") == "IN" else []
     known = [item for item in items if item.get("value", "") is not None]

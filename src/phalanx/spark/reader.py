@@ -1,4 +1,4 @@
-"""Reading in a task: some leaves, or parts of one, as batches in Spark's types."""
+"""What the tasks of a scan do: read leaves, or parts of one, as batches in Spark's types."""
 
 from __future__ import annotations
 
@@ -10,145 +10,116 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.spark.types import cast, exchange_type
-from phalanx.storage import small_leaves
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
-from phalanx.storage.small_leaves import Member
+from phalanx.storage.read_units import ReadUnit
 
 if TYPE_CHECKING:
-    # What reads rows is loaded in every worker, and most workers read nothing else.
+    # Every worker loads this module, and most of them read rows and nothing else.
     from phalanx.spark.handles import Handle
 
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
+#: How many rows a batch without columns has at most.
 _COUNTED = 1 << 20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A leaf, some fragments of one, or small leaves that have the same filter left."""
+    """What a task reads in one go, and what its rows have in common."""
 
-    members: tuple[Member, ...]
-    where: Predicate | None = None
-    fragments: tuple[int, ...] | None = None
+    unit: ReadUnit
+    #: The values of the hidden columns, where they are read.
     partition: str = ""
     leaf: str = ""
-    #: What the rows are grouped under, where an aggregate is read; None elsewhere.
+    #: The values that the rows are grouped by, where an aggregate is read; None elsewhere.
     group: tuple[Any, ...] | None = None
-
-    def goes_with(self, other: Piece) -> bool:
-        """Whether the two can be read as one."""
-        return self.where == other.where and self.group == other.group
-
-    def scan(
-        self,
-        location: Location,
-        table: TableSchema,
-        columns: Sequence[str],
-        limit: int | None = None,
-        row_ids: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows that match, in any order. `table` has what is read and filtered by."""
-        if len(self.members) > 1:
-            return small_leaves.scan(
-                location, table, self.members, columns, self.where, limit, in_order=False
-            )
-        (member,) = self.members
-        return Leaf(location, member.folder, table).scan(
-            member.version,
-            columns,
-            self.where,
-            limit,
-            in_order=False,
-            fragments=self.fragments,
-            row_ids=row_ids,
-        )
-
-    def count(self, location: Location, table: TableSchema) -> int:
-        """How many rows match."""
-        if self.fragments is None:
-            return small_leaves.count(location, table, self.members, self.where)
-        (member,) = self.members
-        leaf = Leaf(location, member.folder, table)
-        return leaf.count(member.version, self.where, self.fragments)
 
 
 @dataclass(frozen=True)
-class ReadTask:
-    """A function from nothing to batches, which Spark runs in a Python worker."""
+class ScanContext:
+    """What all tasks of a scan have in common."""
 
     uri: str
     options: Mapping[str, str] | None
     #: The table's columns that are read or filtered by, with their ids.
     table: TableSchema
-    pieces: Sequence[Piece]
-    #: The columns wanted, as Spark's JSON; a query without columns wants a dummy one.
+    #: The columns wanted, as Spark's JSON. A query without columns wants a dummy one.
     schema: str
     without_columns: bool = False
     limit: int | None = None
     #: Which of the columns wanted are hidden ones, and not the table's own.
     hidden: Sequence[str] = ()
 
-    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in self.pieces:
-            yield from self._read(piece)
-        for _ in nothing:
-            pass
-
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        if self.without_columns:
-            yield from self._counted(piece)
-            return
-        values = {PARTITION: piece.partition, LEAF: piece.leaf}
-        special = {name: value for name, value in values.items() if name in self.hidden}
-        for batch in self._scanned(piece):
-            arrays = [
-                pa.repeat(special[field.name], batch.num_rows)
-                if field.name in special
-                else cast(batch.column(field.name), field.type, field.name)
-                for field in self._wanted
-            ]
-            if batch.num_rows:
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._wanted)
-
     @cached_property
-    def _location(self) -> Location:
+    def location(self) -> Location:
         return Location(self.uri, self.options)
 
     @cached_property
-    def _wanted(self) -> pa.Schema:
+    def wanted(self) -> pa.Schema:
         """The columns in the types that Spark takes."""
         fields = json.loads(self.schema)["fields"]
         return pa.schema(
             [pa.field(f["name"], exchange_type(f["type"]), f["nullable"]) for f in fields]
         )
 
+    def batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        if self.without_columns:
+            yield from self._counted(piece)
+            return
+        values = {PARTITION: piece.partition, LEAF: piece.leaf}
+        constants = {name: value for name, value in values.items() if name in self.hidden}
+        for batch in self._scanned(piece):
+            arrays = [
+                pa.repeat(constants[field.name], batch.num_rows)
+                if field.name in constants
+                else cast(batch.column(field.name), field.type, field.name)
+                for field in self.wanted
+            ]
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.wanted)
+
     def _scanned(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        columns = [name for name in self._wanted.names if name not in self.hidden]
+        columns = [name for name in self.wanted.names if name not in self.hidden]
         row_ids = ROW_ID in self.hidden or not columns
-        return piece.scan(self._location, self.table, columns, self.limit, row_ids)
+        return piece.unit.scan(
+            self.location, self.table, columns, self.limit, in_order=False, row_ids=row_ids
+        )
 
     def _counted(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """As many rows of nothing as there are."""
-        left = piece.count(self._location, self.table)
+        """As many rows of the dummy column as the piece has rows."""
+        left = piece.unit.count(self.location, self.table)
         while left:
             rows = min(left, _COUNTED)
-            yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self._wanted)
+            yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self.wanted)
             left -= rows
 
 
 @dataclass(frozen=True)
-class AboutTask:
-    """The same for a table about a table."""
+class ReadTask:
+    """A function from nothing to batches, which Spark runs in a Python worker."""
+
+    context: ScanContext
+    pieces: Sequence[Piece]
+
+    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in self.pieces:
+            yield from self.context.batches(piece)
+        for _ in nothing:
+            pass
+
+
+@dataclass(frozen=True)
+class MetadataTask:
+    """A function from nothing to the rows of a metadata table."""
 
     handle: Handle
     schema: str
     without_columns: bool = False
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from phalanx.spark import metadata_tables
+        from phalanx.spark import metadata_tables  # only here, for the reason above
 
         assert self.handle.about is not None
         rows = metadata_tables.rows_of(self.handle.snapshot(), self.handle.about)

@@ -1,9 +1,7 @@
-"""DELETE, UPDATE and MERGE: tasks say which rows go and write those that come."""
+"""DELETE, UPDATE and MERGE: tasks name the rows that go and write the new ones."""
 
 from __future__ import annotations
 
-import base64
-import json
 import pickle
 import time
 import uuid
@@ -16,28 +14,32 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.model.predicates import EVERYTHING, Predicate, conjoin
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.conf import ISOLATION, TRANSACTION_ID, resolve
+from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import Expression, Untranslatable, predicate_of
 from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, ROW_ID
-from phalanx.spark.tasks import command_of
-from phalanx.spark.writer import MESSAGE, fitting, together
+from phalanx.spark.requests import Request
+from phalanx.spark.tasks import command_of, message
+from phalanx.spark.writer import fitting, together
 from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.snapshot import Snapshot
 
+#: The column that says what happens to a row, and its value for one that goes.
 OP, DELETE = "_op", 0
-#: The rows of one leaf that go, by their ids.
-Gone = dict[str, Any]
+#: The ids of deleted rows, by leaf.
+Deleted = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ChangeJob:
-    """What a commit must know of the change that it ends."""
+    """A change between its calls. Spark sends it back with the commit."""
 
-    table: Mapping[str, Any]
+    table: Handle
+    #: `delete`, `update` or `merge`.
     command: str
     filters: Sequence[Expression]
     zone: str
@@ -47,88 +49,109 @@ class ChangeJob:
     started: float
 
     def scope(self, snapshot: Snapshot) -> Predicate:
-        """A predicate that every row which Spark has looked at satisfies."""
-        found = []
+        """A predicate that is true of every row that Spark has looked at."""
+        predicates = []
         for filter in self.filters:
             try:
-                found.append(predicate_of(filter, snapshot.head.schema, self.zone))
+                predicates.append(predicate_of(filter, snapshot.head.schema, self.zone))
             except Untranslatable:
                 continue
-        return conjoin(found) if found else EVERYTHING
+        return conjoin(predicates) if predicates else EVERYTHING
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "table": self.table.to_json()}
 
 
-@operation
-def start_changes(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class StartChanges(Request):
+    """A statement that changes rows, with the filters by which Spark reads them."""
+
+    table: Handle
+    command: str
+    filters: Sequence[Expression]
+    options: Mapping[str, str]
+    conf: Mapping[str, str]
+
+
+@operation(StartChanges)
+def start_changes(request: StartChanges) -> Reply:
     """Decide how rows are changed."""
-    handle = Handle.from_json(request["table"])
-    head = handle.snapshot().head
+    snapshot = request.table.snapshot()
+    head = snapshot.head
     head.check_writable()
-    handle.snapshot().refuse_weak("changed row by row in Spark")
-    properties = {**head.properties, **{k.lower(): v for k, v in request["options"].items()}}
+    snapshot.refuse_weak("changed row by row in Spark")
     job = ChangeJob(
-        request["table"],
-        request["command"],
-        request["filters"],
-        request["zone"],
-        properties.get("transaction_id") or uuid.uuid4().hex,
-        properties.get("isolation", "serializable"),
+        request.table,
+        request.command,
+        request.filters,
+        request.zone,
+        resolve(TRANSACTION_ID, request.options) or uuid.uuid4().hex,
+        resolve(ISOLATION, request.options, request.conf, head.properties),
         time.time(),
     )
-    message = json.dumps({"type": "struct", "fields": [MESSAGE]})
-    return {"command": command_of(ChangeTask(job), message), "job": vars(job)}
+    return {"command": command_of(ChangeTask(job)), "job": job.to_json()}
 
 
 @dataclass(frozen=True)
 class ChangeTask:
-    """A function from rows that go and come to one message."""
+    """A function from deleted and new rows to one message."""
 
     job: ChangeJob
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        gone: dict[str, list[Any]] = {}
-        written = self._write(_coming(batches, gone))
-        ids: Gone = {leaf: np.concatenate(found) for leaf, found in gone.items()}
-        message = pickle.dumps((written, ids))
-        yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
+        deleted: dict[str, list[Any]] = {}
+        written = self._write(_new_rows(batches, deleted))
+        ids: Deleted = {leaf: np.concatenate(parts) for leaf, parts in deleted.items()}
+        yield message((written, ids))
 
-    def _write(self, coming: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
-        snapshot = Handle.from_json(self.job.table).snapshot()
+    def _write(self, rows: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
+        snapshot = self.job.table.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
-            tables = fitting(coming, snapshot.head.schema.arrow)
+            tables = fitting(rows, snapshot.head.schema.arrow)
             return PartitionedWriter(snapshot, pool).write(tables)
 
 
-def _coming(
-    batches: Iterable[pa.RecordBatch], gone: dict[str, list[Any]]
+def _new_rows(
+    batches: Iterable[pa.RecordBatch], deleted: dict[str, list[Any]]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that come; those that go are noted by the way."""
+    """The new rows among all. The ids of the others are collected in `deleted`."""
     for batch in batches:
         ops = np.asarray(batch.column(OP))
         going = batch.filter(pa.array(ops == DELETE))
         leaves = going.column(LEAF).dictionary_encode()
         ids, codes = np.asarray(going.column(ROW_ID)), np.asarray(leaves.indices)
         for code, leaf in enumerate(leaves.dictionary.to_pylist()):
-            gone.setdefault(leaf, []).append(ids[codes == code])
-        coming = batch.filter(pa.array(ops != DELETE))
-        if coming.num_rows:
-            yield coming
+            deleted.setdefault(leaf, []).append(ids[codes == code])
+        new = batch.filter(pa.array(ops != DELETE))
+        if new.num_rows:
+            yield new
 
 
-@operation
-def commit_changes(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class CommitChanges(Request):
+    """A job, and what its tasks have written and deleted."""
+
+    job: ChangeJob
+    messages: Sequence[bytes]
+
+
+@operation(CommitChanges)
+def commit_changes(request: CommitChanges) -> Reply:
     """Make all changes part of the table, in one transaction."""
-    job = ChangeJob(**request["job"])
-    snapshot = Handle.from_json(job.table).snapshot()
-    messages = [pickle.loads(base64.b64decode(message)) for message in request["messages"]]
-    written = together([found for found, _ in messages])
-    gone: dict[str, list[Any]] = {}
-    for _, ids in messages:
-        for leaf, found in ids.items():
-            gone.setdefault(leaf, []).append(found)
-    deleted = {leaf: np.unique(np.concatenate(found)) for leaf, found in gone.items()}
-    if not written and not deleted:
+    job = request.job
+    snapshot = job.table.snapshot()
+    messages: list[tuple[list[WrittenLeaf], Deleted]] = [
+        pickle.loads(message) for message in request.messages
+    ]
+    written = together([leaves for leaves, _ in messages])
+    parts: dict[str, list[Any]] = {}
+    for _, deleted in messages:
+        for leaf, ids in deleted.items():
+            parts.setdefault(leaf, []).append(ids)
+    gone = {leaf: np.unique(np.concatenate(ids)) for leaf, ids in parts.items()}
+    if not written and not gone:
         return {}
-    change = ChangeRows(job.command, snapshot, deleted, written, job.isolation)
+    change = ChangeRows(job.command, snapshot, gone, written, job.isolation)
     table, id = Table(snapshot), job.transaction_id
     with TableTransaction(table, id, job.isolation, None, started=job.started) as tx:
         tx.change_rows(change, job.scope(snapshot))

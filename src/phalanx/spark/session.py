@@ -11,18 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.errors import PhalanxError
+from phalanx.spark.conf import (
+    CATALOG_PREFIX,
+    PATH_CATALOG,
+    PYTHON,
+    PYTHON_PATH,
+    STORAGE_PREFIX,
+    WAREHOUSE,
+)
 from phalanx.spark.jar import SPARK, check_spark, jar, java
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
 #: The catalog of tables that are named by their paths.
-_PATHS = "phalanx"
+_PATHS = PATH_CATALOG.default
 _EXTENSIONS = "org.apache.spark.sql.phalanx.PhalanxExtensions"
 _BUCKETING = "spark.sql.sources.v2.bucketing"
-#: The interpreter of the planner, and where it finds this package if it is not installed.
-_PYTHON, _PYTHON_PATH = "spark.sql.phalanx.python", "spark.sql.phalanx.pythonPath"
 
-#: What Spark needs to be told so that joins use partitions, and filters reach them.
+#: Confs that let Spark join by partition keys, and prune by the keys of a join.
 _OPTIMIZATIONS = {
     f"{_BUCKETING}.enabled": "true",
     f"{_BUCKETING}.pushPartValues.enabled": "true",
@@ -34,9 +40,9 @@ _OPTIMIZATIONS = {
 }
 
 
-#: Confs that Spark reads when it starts, and never again.
+#: Confs that Spark reads only when it starts.
 _AT_START = ("spark.jars", "spark.sql.extensions", "spark.redaction.regex")
-#: What Spark hides of its own accord, and the names that stores have for keys.
+#: What Spark redacts by default, and the names that object stores have for secrets.
 _REDACTED = (
     "(?i)secret|password|token|access[.]?key|[.]storage[.].*(key|signature|credential|connection)"
 )
@@ -49,24 +55,23 @@ def conf(
 ) -> dict[str, str]:
     """The confs of a catalog: for `spark-submit`, a builder of your own, or a Connect server.
 
-    Spark's Python has to have Phalanx: it is what PYSPARK_PYTHON names, or `python3`.
+    Phalanx must be installed in Spark's Python, which is PYSPARK_PYTHON or `python3`.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
-    found = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
+    confs = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
     if storage_options:
-        found["spark.redaction.regex"] = _REDACTED
+        confs["spark.redaction.regex"] = _REDACTED
     for name in {catalog, _PATHS}:
-        named = f"spark.sql.catalog.{name}"
-        found[named] = _CATALOG
+        confs[CATALOG_PREFIX + name] = _CATALOG
         for key, value in (storage_options or {}).items():
-            found[f"{named}.storage.{key}"] = value
+            confs[f"{CATALOG_PREFIX}{name}.{STORAGE_PREFIX}{key}"] = value
     if warehouse is not None:
-        found[f"spark.sql.catalog.{catalog}.warehouse"] = Location(warehouse).uri
+        confs[f"{CATALOG_PREFIX}{catalog}.{WAREHOUSE.name}"] = Location(warehouse).uri
     root = os.fspath(Path(__file__).parents[2])
     if root not in map(os.path.abspath, site.getsitepackages()):
-        found[_PYTHON_PATH] = root
-    return found
+        confs[PYTHON_PATH.name] = root
+    return confs
 
 
 _conf = conf
@@ -81,8 +86,8 @@ def session(
 ) -> Any:
     """A SparkSession with a catalog of the tables under `warehouse`.
 
-    Where a session runs already, the catalog is added to it; where that session has another
-    catalog of the same name, you get a new session beside it. `conf` are more confs of Spark.
+    If a session is running, the catalog is added to it; if that session has another catalog of the
+    same name, you get a new session beside it. `conf` are more confs of Spark.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
@@ -95,17 +100,17 @@ def session(
         running = SparkSession.builder.getOrCreate()
     if running is None:
         java()
-        # Tasks run in this Python, unless something else was asked for.
+        # Tasks run in this Python, unless the user has chosen another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     confs = _conf(warehouse, catalog, storage_options)
-    confs[_PYTHON] = sys.executable
+    confs[PYTHON.name] = sys.executable
     if running is None:
         builder = SparkSession.builder
         if master is not None:
             builder = builder.master(master)
         builder = builder.config(map=_together(confs, conf or {}))
         with warnings.catch_warnings():
-            # Spark's launcher forks before it starts Java, and does not use Lance in between.
+            # Spark's launcher forks before it starts Java, and does not use Lance after that.
             warnings.filterwarnings("ignore", "lance is not fork-safe")
             spark = builder.getOrCreate()
     else:
@@ -116,17 +121,17 @@ def session(
 
 
 def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
-    """Our confs and the user's; of those that are lists, both."""
-    found: dict[str, Any] = {**confs, **more}
+    """Our confs and the user's. The user's take precedence; lists are joined."""
+    merged: dict[str, Any] = {**confs, **more}
     for key in ("spark.jars", "spark.sql.extensions"):
         if more.get(key):
-            found[key] = f"{confs[key]},{more[key]}"
-    return found
+            merged[key] = f"{confs[key]},{more[key]}"
+    return merged
 
 
 def _added(running: Any, catalog: str, confs: Mapping[str, str], more: Mapping[str, str]) -> Any:
-    """A session that runs, with one more catalog. Spark cannot change one that is in use."""
-    own, paths = f"spark.sql.catalog.{catalog}", f"spark.sql.catalog.{_PATHS}"
+    """Add a catalog to a running session. One that is in use cannot be changed: see `session`."""
+    own, paths = CATALOG_PREFIX + catalog, CATALOG_PREFIX + _PATHS
     here, wanted = _below(own, running.conf.getAll), _below(own, confs)
     spark = running if here in ({}, wanted) else running.newSession()
     for key in here.keys() - wanted.keys():
@@ -151,4 +156,4 @@ def _set(spark: Any, key: str, value: str) -> None:
     try:
         spark.conf.set(key, value)
     except AnalysisException:
-        warnings.warn(f"Spark runs already, and {key} can only be set at its start", stacklevel=4)
+        warnings.warn(f"Spark is running, and {key} can only be set at its start", stacklevel=4)

@@ -22,10 +22,10 @@ from phalanx.transaction.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Stage:
-    """A table as it will be. Spark sends it back with every call, in the place of a handle."""
+    """A table as it will be. Spark sends it back with every call, in place of a handle."""
 
     uri: str
-    #: The head that the table will have, as its row says it.
+    #: The head that the table will have, as its row in the manifest.
     head: Mapping[str, str]
     options: Mapping[str, str] | None
     #: A time before the first file was written.
@@ -42,7 +42,10 @@ class Stage:
         transactions: str | None,
         properties: Mapping[str, str],
     ) -> Stage:
-        """Raises InvalidInput where schema and fields do not go together."""
+        """Stage a table, or the replacement of one that exists.
+
+        Raises InvalidInput where schema, partition fields and properties do not go together.
+        """
         if exists:
             base = Snapshot.latest(location)
             if transactions not in (None, base.head.transactions):
@@ -56,10 +59,6 @@ class Stage:
             )
         head = first_head(schema, partition_by, transactions or "strong", properties)
         return Stage(location.uri, head.to_metadata(), location.options, time.time())
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Stage:
-        return Stage(**value)
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -75,7 +74,7 @@ class Stage:
         return Snapshot.unborn(self.location, head)
 
     def commit(self, written: Sequence[WrittenLeaf]) -> Snapshot:
-        """Make the table, with rows, in one snapshot."""
+        """Create or replace the table together with its rows, in one snapshot."""
         staged = self.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
             if self.replaces is None:

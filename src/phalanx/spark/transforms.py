@@ -6,34 +6,36 @@ Spark: `days(ts)` is the fields year, month and day.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from phalanx.errors import InvalidInput
-from phalanx.model.civil import days_of
+from phalanx.model.calendar import PLURALS, UNITS
 from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
 from phalanx.model.transforms import (
     Bucket,
-    Day,
     Expression,
-    Hour,
     Identity,
-    Month,
     MultiBucket,
     Truncate,
-    Year,
+    common_unit,
 )
 from phalanx.spark.types import SparkType, spark_type
 
-_TIMES = ("years", "months", "days", "hours", "year", "month", "day", "hour")
-_HIERARCHY = (Year, Month, Day, Hour)
+#: Functions of one column of times, as Spark's SQL names them.
+_TIMES = (*PLURALS, *UNITS)
 
 
-def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
+#: A partition transform in JSON: its name, and columns or constants as arguments.
+SparkTransform = Mapping[str, Any]
+
+
+def entry_of(transform: SparkTransform) -> str | CustomField:
     """What a transform of Spark is in `partition_by`. Raises InvalidInput for an unknown one."""
     name = transform["name"].lower()
     columns = [arg["column"] for arg in transform["args"] if "column" in arg]
@@ -54,22 +56,21 @@ def entry_of(transform: Mapping[str, Any]) -> str | CustomField:
     if name in _TIMES and len(names) == 1 and not constants:
         return f"{name}({names[0]})"
     raise InvalidInput(
-        f"cannot partition by {name}(…): write a column, years, months, days, hours, year, month, "
-        "day or hour of one, bucket(N, c), multi_bucket(N, a, b), truncate(W, c) or "
-        "expr('name', 'sql', c)"
+        f"cannot partition by {name}(…): write a column, {', '.join(_TIMES[:-1])} or {_TIMES[-1]} "
+        "of one, bucket(N, c), multi_bucket(N, a, b), truncate(W, c) or expr('name', 'sql', c)"
     )
 
 
 def entries_of(text: str) -> list[str | CustomField]:
-    """The entries of a list such as `days(ts), country`: what the option `partition_by` says."""
-    found, depth = [""], 0
+    """The entries of a list such as `days(ts), country`, as the option `partition_by` has it."""
+    entries, depth = [""], 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
         if letter == "," and not depth:
-            found.append("")
+            entries.append("")
         else:
-            found[-1] += letter
-    return [entry.strip() for entry in found if entry.strip()]
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Reported:
         return self.can_be_computed and len(self.sources) == 1
 
     def to_key(self) -> dict[str, Any]:
-        """The same as the key of a scan: Spark takes no constant but the number of buckets."""
+        """As a key of a scan, for which Spark takes no constant but the number of buckets."""
         if self.name != "truncate":
             return self.to_json()
         return {"name": f"truncate_{self.args[0]}", "args": [{"column": list(self.args[1])}]}
@@ -112,49 +113,35 @@ class Reported:
         """The value of the transform where these are the values of its fields."""
         if None in values:
             return None
-        combine = _COMBINED.get(self.name)
-        return combine(*values) if combine else values[0]
-
-
-def _days(year: int, month: int, day: int) -> int:
-    return int(days_of(year, month, day))
-
-
-_COMBINED: dict[str, Callable[..., int]] = {
-    "years": lambda year: year - 1970,
-    "months": lambda year, month: (year - 1970) * 12 + month - 1,
-    "days": _days,
-    "hours": lambda year, month, day, hour: _days(year, month, day) * 24 + hour,
-}
+        unit = PLURALS.get(self.name)
+        return values[0] if unit is None else unit.number(*values)
 
 
 def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:
-    """The transforms of a spec. Fields of a column that has been dropped are left out."""
-    found: list[Reported] = []
+    """The transforms of a spec. Fields of a dropped column are left out."""
+    transforms: list[Reported] = []
     fields = list(spec.fields)
     while fields:
-        run = _hierarchy(fields)
+        together = _hierarchy(fields)
         sources = [column for column in fields[0].sources(schema) if column is not None]
         if len(sources) == len(fields[0].source_ids):
-            found.append(_reported(fields[: max(run, 1)], run, sources))
-        del fields[: max(run, 1)]
-    return found
+            transforms.append(_reported(together, sources))
+        del fields[: len(together)]
+    return transforms
 
 
-def _hierarchy(fields: Sequence[PartitionField]) -> int:
-    """How many fields from the first on are year, month, … of the same column."""
-    count = 0
-    for field, kind in zip(fields, _HIERARCHY, strict=False):
-        if not isinstance(field.transform, kind) or field.source_ids != fields[0].source_ids:
-            break
-        count += 1
-    return count
+def _hierarchy(fields: Sequence[PartitionField]) -> Sequence[PartitionField]:
+    """The fields from the first on that are year, month, … of one column; the first if none are."""
+    of_one_column = itertools.takewhile(lambda f: f.source_ids == fields[0].source_ids, fields)
+    unit = common_unit(field.transform for field in of_one_column)
+    return fields[: 1 if unit is None else len(unit.hierarchy)]
 
 
-def _reported(fields: Sequence[PartitionField], run: int, sources: Sequence[Column]) -> Reported:
+def _reported(fields: Sequence[PartitionField], sources: Sequence[Column]) -> Reported:
     paths = tuple(column.path for column in sources)
-    if run:
-        return Reported(_TIMES[run - 1], tuple(fields), paths, "integer")
+    unit = common_unit(field.transform for field in fields)
+    if unit is not None:
+        return Reported(unit.plural, tuple(fields), paths, "integer")
     (field,) = fields
     transform, result = field.transform, field.result_type
     if isinstance(transform, Identity | Truncate):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.properties import VECTOR_DIMENSION
 from phalanx.model.schema import default_of, with_default
 
 #: A type or schema as Spark writes it in JSON.
@@ -26,14 +27,14 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TIME = re.compile(r"time\((\d+)\)")
 _TEXT = re.compile(r"((var)?char\(\d+\)|string)( collate UTF8_BINARY)?")
 _COLLATIONS = "__COLLATIONS"
-#: Where Spark says what rows get that come without a column, and what those that are there have.
+#: Where Spark keeps the default of a column: for new rows without it, and for existing ones.
 _DEFAULTS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
-#: Where a column's comment is kept, and what else Spark wants to know about it.
+#: Where a column's comment is kept, and the rest of its Spark metadata.
 COMMENT = "comment"
 SPARK_METADATA = "spark:metadata"
-#: The column's type where Spark has a narrower one than the Arrow type says: `varchar(10)`.
+#: The column's Spark type, where it is narrower than the Arrow type: `varchar(10)`.
 SPARK_TYPE = "spark:type"
 
 _TO_ARROW: dict[str, pa.DataType] = {
@@ -67,32 +68,32 @@ _FROM_ARROW: dict[pa.DataType, str] = {
 # From Spark
 
 
-def arrow_type(found: SparkType, column: str) -> pa.DataType:
+def arrow_type(kind: SparkType, column: str) -> pa.DataType:
     """The Arrow type that holds a Spark type. Raises InvalidInput, with the column's name."""
-    if isinstance(found, str):
-        if found in _TO_ARROW:
-            return _TO_ARROW[found]
-        if match := _DECIMAL.fullmatch(found):
+    if isinstance(kind, str):
+        if kind in _TO_ARROW:
+            return _TO_ARROW[kind]
+        if match := _DECIMAL.fullmatch(kind):
             return pa.decimal128(int(match[1]), int(match[2]))
-        if match := _TIME.fullmatch(found):
+        if match := _TIME.fullmatch(kind):
             return pa.time64("us" if int(match[1]) <= 6 else "ns")
-        if _TEXT.fullmatch(found):
+        if _TEXT.fullmatch(kind):
             return pa.string()
-        if _DAY_TIME.fullmatch(found):
+        if _DAY_TIME.fullmatch(kind):
             return pa.duration("us")
-        raise InvalidInput(f"column {column!r} has the type {found}, which Lance cannot store")
-    match found["type"]:
+        raise InvalidInput(f"column {column!r} has the type {kind}, which Lance cannot store")
+    match kind["type"]:
         case "array":
-            element = arrow_type(found["elementType"], f"{column}.element")
-            return pa.list_(pa.field("item", element, found["containsNull"]))
+            element = arrow_type(kind["elementType"], f"{column}.element")
+            return pa.list_(pa.field("item", element, kind["containsNull"]))
         case "map":
-            key = arrow_type(found["keyType"], f"{column}.key")
-            value = arrow_type(found["valueType"], f"{column}.value")
-            return pa.map_(key, pa.field("value", value, found["valueContainsNull"]))
+            key = arrow_type(kind["keyType"], f"{column}.key")
+            value = arrow_type(kind["valueType"], f"{column}.value")
+            return pa.map_(key, pa.field("value", value, kind["valueContainsNull"]))
         case "struct":
-            if not found["fields"]:
+            if not kind["fields"]:
                 raise InvalidInput(f"column {column!r} is a struct without fields")
-            return pa.struct([arrow_field(field, f"{column}.") for field in found["fields"]])
+            return pa.struct([arrow_field(field, f"{column}.") for field in kind["fields"]])
         case other:
             raise InvalidInput(f"column {column!r} has the type {other}, which Lance cannot store")
 
@@ -115,7 +116,7 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
                 "strings by their bytes, so leave it out and use COLLATE in queries"
             )
     type = arrow_type(field["type"], prefix + name)
-    # By bytes is how strings are compared anyway, and Spark reads no type that says so.
+    # Strings are compared by bytes in any case, and Spark cannot parse a type that says so.
     declared = json.dumps(field["type"]).replace(" collate UTF8_BINARY", "")
     if json.dumps(spark_type(type, name)) != declared:
         kept[SPARK_TYPE] = declared
@@ -123,33 +124,30 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
 
 
 def arrow_schema(
-    found: Mapping[str, Any],
+    struct: Mapping[str, Any],
     properties: Mapping[str, str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> pa.Schema:
     """The schema of a new table. `vector.<column>.dimension` makes an array a vector."""
-    fields = [arrow_field(field) for field in found["fields"]]
+    fields = [arrow_field(field) for field in struct["fields"]]
     names = [field.name for field in fields]
-    for key, value in (properties or {}).items():
-        name = key.removeprefix("vector.").removesuffix(".dimension")
-        if key != f"vector.{name}.dimension":
-            continue
+    for name, dimension in VECTOR_DIMENSION.by_column(properties or {}).items():
         if name not in names:
-            raise InvalidInput(f"the property {key} names no column: there is {', '.join(names)}")
+            raise InvalidInput(
+                f"the property vector.{name}.dimension names no column: there is {', '.join(names)}"
+            )
         at = names.index(name)
-        fields[at] = fields[at].with_type(_vector(fields[at].type, name, key, value))
+        fields[at] = fields[at].with_type(_vector(fields[at].type, name, dimension))
     for name, default in (defaults or {}).items():
         at = names.index(name)
         fields[at] = with_default(fields[at], constant(default, fields[at].type))
     return pa.schema(fields)
 
 
-def _vector(type: pa.DataType, column: str, key: str, value: str) -> pa.DataType:
+def _vector(type: pa.DataType, column: str, dimension: int | None) -> pa.DataType:
     if not pa.types.is_list(type) or not pa.types.is_floating(type.value_type):
         raise InvalidInput(f"column {column!r} is no vector: one is ARRAY<FLOAT> or ARRAY<DOUBLE>")
-    if not value.isdigit() or int(value) < 1:
-        raise InvalidInput(f"the property {key} is a whole number from 1, not {value!r}")
-    return pa.list_(pa.field("item", type.value_type), int(value))
+    return pa.list_(pa.field("item", type.value_type), dimension)
 
 
 # To Spark
@@ -196,20 +194,20 @@ def spark_type(type: pa.DataType, column: str) -> SparkType:
 
 
 def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
-    found = {
+    kept = {
         key.decode(): value.decode(errors="replace")
         for key, value in (field.metadata or {}).items()
         if key.decode() in (COMMENT, SPARK_METADATA, SPARK_TYPE)
     }
-    metadata = json.loads(found.get(SPARK_METADATA, "{}"))
-    if COMMENT in found:
-        metadata["comment"] = found[COMMENT]
+    metadata = json.loads(kept.get(SPARK_METADATA, "{}"))
+    if COMMENT in kept:
+        metadata["comment"] = kept[COMMENT]
     default = default_of(field)
     if default is not None:
         metadata |= dict.fromkeys(_DEFAULTS, _sql(default))
     return {
         "name": field.name,
-        "type": _declared(field, found.get(SPARK_TYPE))
+        "type": _declared(field, kept.get(SPARK_TYPE))
         or spark_type(field.type, prefix + field.name),
         "nullable": field.nullable,
         "metadata": metadata,
@@ -217,17 +215,17 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
 
 
 def _declared(field: pa.Field, text: str | None) -> SparkType | None:
-    """The type that Spark has given a column, where it still is what the column holds."""
+    """The type that a column was declared with in Spark, if it still fits the column."""
     if text is None:
         return None
     declared: SparkType = json.loads(text)
     return declared if arrow_type(declared, field.name) == field.type else None
 
 
-def constant(found: Mapping[str, Any], type: pa.DataType) -> pa.Scalar:
-    """A constant of Spark, as it comes in JSON. Raises InvalidInput where it does not fit."""
-    value, given = found["value"], json.loads(found["type"])
-    wanted = exchange_type(given) if given != "void" else type
+def constant(literal: Mapping[str, Any], type: pa.DataType) -> pa.Scalar:
+    """A constant of Spark, which comes in JSON. Raises InvalidInput where it does not fit."""
+    value, kind = literal["value"], json.loads(literal["type"])
+    wanted = exchange_type(kind) if kind != "void" else type
     t = pa.types
     try:
         if value is None:
@@ -285,26 +283,26 @@ def is_finer(type: pa.DataType) -> bool:
     return bool(t.is_timestamp(type) or t.is_time(type)) and type.unit == "ns"
 
 
-def exchange_type(found: SparkType) -> pa.DataType:
+def exchange_type(kind: SparkType) -> pa.DataType:
     """The Arrow type in which Spark takes values of one of its types."""
-    if isinstance(found, str):
-        if found == "void":
+    if isinstance(kind, str):
+        if kind == "void":
             return pa.null()
-        if _TIME.fullmatch(found):
+        if _TIME.fullmatch(kind):
             return pa.time64("ns")
-        return arrow_type(found, "")
-    match found["type"]:
+        return arrow_type(kind, "")
+    match kind["type"]:
         case "array":
-            element = exchange_type(found["elementType"])
-            return pa.list_(pa.field("element", element, found["containsNull"]))
+            element = exchange_type(kind["elementType"])
+            return pa.list_(pa.field("element", element, kind["containsNull"]))
         case "map":
-            value = exchange_type(found["valueType"])
+            value = exchange_type(kind["valueType"])
             return pa.map_(
-                exchange_type(found["keyType"]),
-                pa.field("value", value, found["valueContainsNull"]),
+                exchange_type(kind["keyType"]),
+                pa.field("value", value, kind["valueContainsNull"]),
             )
         case _:
-            fields = found["fields"]
+            fields = kind["fields"]
             return pa.struct(
                 [pa.field(f["name"], exchange_type(f["type"]), f["nullable"]) for f in fields]
             )
@@ -326,33 +324,33 @@ def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
     if array.type == type:
         return array
     t = pa.types
-    given = array.type
-    if isinstance(given, pa.BaseExtensionType):
+    source = array.type
+    if isinstance(source, pa.BaseExtensionType):
         return _cast(array.storage, type)
     if isinstance(type, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(type, _cast(array, type.storage_type))
-    if t.is_dictionary(given):
+    if t.is_dictionary(source):
         return _cast(array.dictionary_decode(), type)
     if t.is_dictionary(type):
         return _cast(array, type.value_type).dictionary_encode().cast(type)
-    if t.is_struct(given) and t.is_struct(type):
+    if t.is_struct(source) and t.is_struct(type):
         children = [_cast(array.field(field.name), field.type) for field in type]
         return pa.StructArray.from_arrays(children, fields=list(type), mask=_nulls(array))
     if t.is_fixed_size_list(type):
         return _fixed(array, type)
-    if _is_list(given) and _is_list(type):
+    if _is_list(source) and _is_list(type):
         return _listed(array, type)
-    if t.is_map(given) and t.is_map(type):
+    if t.is_map(source) and t.is_map(type):
         keys, items = _cast(array.keys, type.key_type), _cast(array.items, type.item_type)
         offsets = _offsets(array, pa.int32())
         return pa.MapArray.from_arrays(offsets, keys, items, type, mask=_nulls(array))
     if t.is_float16(type):
-        found = array.cast(type)
+        narrowed = array.cast(type)
         if not pc.all(
-            pc.or_(pc.is_nan(array), pc.equal(found.cast(given), array)), min_count=0
+            pc.or_(pc.is_nan(array), pc.equal(narrowed.cast(source), array)), min_count=0
         ).as_py():
             raise ValueError("it has more digits")
-        return found
+        return narrowed
     return array.cast(type)
 
 

@@ -1,4 +1,4 @@
-"""Where a catalog's tables are: `<warehouse>/<namespace>/<table>`, on a disk or an object store.
+"""Where a catalog's tables are: `<warehouse>/<namespace>/<table>`, on disk or in an object store.
 
 A table is a folder with `__manifest` in it, a namespace any other folder. A namespace that was
 created by name has a small file with its properties, so that it exists in an object store too.
@@ -10,28 +10,28 @@ import json
 from collections.abc import Mapping, Sequence
 
 from phalanx.errors import InvalidInput
+from phalanx.spark.conf import STORAGE_PREFIX, WAREHOUSE
 from phalanx.storage import object_store
 from phalanx.storage.location import MANIFEST, Location
 
 _NAMESPACE = "_namespace.json"
-_STORAGE = "storage."
 DEFAULT = "default"
 
 
 class Warehouse:
     """A catalog's folder, and what is in it."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        """`settings` are the options of the catalog: `warehouse` and `storage.<option>`."""
-        self._root = settings.get("warehouse")
+    def __init__(self, confs: Mapping[str, str]) -> None:
+        """`confs` are those of the catalog: `warehouse` and `storage.<option>`."""
+        self._root = confs.get(WAREHOUSE.name)
         self.options = {
-            key.removeprefix(_STORAGE): value
-            for key, value in settings.items()
-            if key.startswith(_STORAGE)
+            key.removeprefix(STORAGE_PREFIX): value
+            for key, value in confs.items()
+            if key.startswith(STORAGE_PREFIX)
         } or None
 
     def location(self, ident: Sequence[str]) -> Location:
-        """The place of a table: its name, or its path where the name is one."""
+        """The location of a table, by its name in parts or by its path."""
         *namespace, name = ident
         if not namespace and ("/" in name or "\\" in name):
             return Location(name, self.options)
@@ -57,20 +57,20 @@ class Warehouse:
         folder = self._folder(parts)
         if folder.path is not None:
             return folder.path.is_dir() and not (folder.path / MANIFEST).exists()
-        found = object_store.children(folder)
-        return bool(found) and MANIFEST not in found
+        children = object_store.children(folder)
+        return bool(children) and MANIFEST not in children
 
     def namespaces(self, parts: Sequence[str]) -> list[str]:
-        """The namespaces right inside one."""
-        found = [
+        """The names of the namespaces directly inside one."""
+        names = [
             name
             for name in self._folders(parts)
             if MANIFEST not in object_store.children(self._folder([*parts, name]))
         ]
-        return sorted({*found, DEFAULT} if not parts else found)
+        return sorted({*names, DEFAULT} if not parts else names)
 
     def tables(self, parts: Sequence[str]) -> list[str]:
-        """The tables right inside a namespace."""
+        """The names of the tables directly inside a namespace."""
         return [
             name
             for name in self._folders(parts)
@@ -79,8 +79,8 @@ class Warehouse:
 
     def _folders(self, parts: Sequence[str]) -> list[str]:
         folder = self._folder(parts)
-        found = object_store.children(folder)
-        names = [name for name in found if not name.startswith((".", "_"))]
+        children = object_store.children(folder)
+        names = [name for name in children if not name.startswith((".", "_"))]
         if folder.path is not None:
             names = [name for name in names if (folder.path / name).is_dir()]
         return sorted(names)
@@ -90,8 +90,8 @@ class Warehouse:
 
     def namespace_properties(self, parts: Sequence[str]) -> dict[str, str]:
         folder = self._folder(parts)
-        found = object_store.read(folder, _NAMESPACE)
-        return {"location": folder.uri} | (json.loads(found) if found else {})
+        stored = object_store.read(folder, _NAMESPACE)
+        return {"location": folder.uri} | (json.loads(stored) if stored else {})
 
     def drop_namespace(self, parts: Sequence[str]) -> None:
         object_store.remove(self._folder(parts))

@@ -1,8 +1,7 @@
-"""Writing: tasks write files that nobody sees, and one transaction makes them the table's."""
+"""Writing: tasks write files that nobody sees, and one transaction makes them part of the table."""
 
 from __future__ import annotations
 
-import base64
 import json
 import pickle
 import time
@@ -14,40 +13,36 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import absent
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.conf import DISTRIBUTION, FILE_BYTES, ISOLATION, TRANSACTION_ID, resolve
+from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
+from phalanx.spark.requests import Request
 from phalanx.spark.staging import Stage
 from phalanx.spark.streaming import sink
-from phalanx.spark.tasks import command_of
+from phalanx.spark.tasks import command_of, message
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import ingest
-from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
+from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction, all_match
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot
 
-#: How many bytes of shuffled rows Spark gives to one writing task, about.
+#: About how many bytes of shuffled rows Spark gives to one writing task.
 _TASK_BYTES = 128 * 1024 * 1024
-_DISTRIBUTIONS = ("hash", "none")
-
-
-def target_of(value: Mapping[str, Any]) -> Handle | Stage:
-    """What is written to: a table, or one that is about to be made."""
-    return Stage.from_json(value) if "head" in value else Handle.from_json(value)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a commit must know of the write that it ends."""
+    """A write between its calls. Spark sends it back with the commit."""
 
-    table: Mapping[str, Any]
+    table: Handle | Stage
+    #: `append`, or what is replaced: the `table`, `partitions` that get rows, or rows `where`.
     mode: str
     filters: Sequence[Expression]
     zone: str
@@ -56,7 +51,7 @@ class Job:
     file_bytes: int
     #: A time before the first file was written.
     started: float
-    #: The stream that writes, by the id that its checkpoint has; its commits name their epochs.
+    #: The id of the stream that writes, from its checkpoint; its commits name their epochs.
     query: str | None = None
 
     def predicate(self, snapshot: Snapshot) -> Predicate | None:
@@ -65,57 +60,60 @@ class Job:
             return None
         return conjunction_of(self.filters, snapshot.head.schema, self.zone)
 
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "table": self.table.to_json()}
 
-@operation
-def start_write(request: Request) -> Reply:
+
+@dataclass(frozen=True, kw_only=True)
+class StartWrite(Request):
+    """Rows that are to be written, and how."""
+
+    table: Handle | Stage
+    mode: str
+    filters: Sequence[Expression]
+    #: The columns of the rows, as Spark's JSON.
+    schema: str
+    #: The id of the stream that writes, if one does.
+    query: str | None
+    #: Whether Spark knows the functions that partition transforms are.
+    functions: bool
+    options: Mapping[str, str]
+    conf: Mapping[str, str]
+
+
+@operation(StartWrite)
+def start_write(request: StartWrite) -> Reply:
     """Decide how rows are written: which task gets which, and what it does with them."""
-    target, options = target_of(request["table"]), request["options"]
-    query, schema = request.get("query"), json.loads(request["schema"])
-    if query is not None:
-        target = sink.target(target, options)
+    target, schema = request.table, json.loads(request.schema)
+    if request.query is not None:
+        target = sink.target(target, request.options)
     head = target.snapshot().head
     head.check_writable()
-    if query is not None:
+    if request.query is not None:
         schema = sink.fitted(schema, head.schema.arrow)
-    properties = {**head.properties, **{k.lower(): v for k, v in options.items()}}
-    distribution = properties.get("write.distribution", "hash")
-    if distribution not in _DISTRIBUTIONS:
-        raise InvalidInput(f"write.distribution is 'hash' or 'none', not {distribution!r}")
-    fields = reported(head.spec, head.schema) if distribution == "hash" else []
-    if not request["functions"]:
-        fields = [field for field in fields if field.name == "identity"]
+    places = request.options, request.conf, head.properties
+    clusters = resolve(DISTRIBUTION, *places) == "hash"
+    transforms = reported(head.spec, head.schema) if clusters else []
+    if not request.functions:
+        transforms = [transform for transform in transforms if transform.name == "identity"]
     job = Job(
-        target.to_json(),
-        request["mode"],
-        request["filters"],
-        request["zone"],
-        properties.get("transaction_id") or uuid.uuid4().hex,
-        properties.get("isolation", "serializable"),
-        _file_bytes(properties),
+        target,
+        request.mode,
+        request.filters,
+        request.zone,
+        resolve(TRANSACTION_ID, request.options) or uuid.uuid4().hex,
+        resolve(ISOLATION, *places),
+        resolve(FILE_BYTES, *places),
         time.time(),
-        query,
+        request.query,
     )
-    task = WriteTask(job)
-    message = json.dumps({"type": "struct", "fields": [MESSAGE]})
     return {
-        "command": command_of(task, message),
-        "job": vars(job),
-        "clustering": [field.to_json() for field in fields if field.can_be_computed],
+        "command": command_of(WriteTask(job)),
+        "job": job.to_json(),
+        "clustering": [one.to_json() for one in transforms if one.can_be_computed],
         "task_bytes": _TASK_BYTES,
         "schema": schema,
     }
-
-
-def _file_bytes(properties: Mapping[str, str]) -> int:
-    text = properties.get("write.target_file_bytes")
-    if text is None:
-        return FILE_BYTES
-    if not text.isdigit() or int(text) < 1:
-        raise InvalidInput(f"write.target_file_bytes is a whole number from 1, not {text!r}")
-    return int(text)
-
-
-MESSAGE = {"name": "message", "type": "binary", "nullable": False, "metadata": {}}
 
 
 @dataclass(frozen=True)
@@ -125,11 +123,10 @@ class WriteTask:
     job: Job
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        message = pickle.dumps(self._write(batches))
-        yield pa.record_batch([pa.array([message], pa.binary())], names=["message"])
+        yield message(self._write(batches))
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenLeaf]:
-        snapshot = target_of(self.job.table).snapshot()
+        snapshot = self.job.table.snapshot()
         tables = fitting(batches, snapshot.head.schema.arrow)
         predicate = self.job.predicate(snapshot)
         if predicate is not None:
@@ -139,38 +136,53 @@ class WriteTask:
             return writer.write(tables)
 
 
-def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.Table]:
-    """Spark's batches in the table's types, in chunks of a size to be written."""
+def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Spark's rows in the table's columns and types, in chunks of a size to be written.
 
-    def typed() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            columns = [
-                cast(batch.column(f.name), f.type, f.name)
-                if f.name in batch.schema.names
-                else absent(f, batch.num_rows)
-                for f in schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    return ingest.chunks(pa.RecordBatchReader.from_batches(schema, typed()), schema)
+    Missing columns are filled with their defaults, or NULL. Raises InvalidInput for a value that
+    the table's type cannot hold, and for NULL where it must not be.
+    """
+    for table in ingest.gathered(batches):
+        columns = [_fitted(table, column) for column in schema]
+        yield pa.Table.from_arrays(columns, schema=schema)
 
 
-@operation
-def commit_write(request: Request) -> Reply:
+def _fitted(table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
+    if column.name in table.schema.names:
+        chunks = table.column(column.name).chunks
+        fitted = [cast(chunk, column.type, column.name) for chunk in chunks]
+    else:
+        fitted = [absent(column, table.num_rows)]
+    for chunk in fitted:
+        ingest.refuse_nulls(chunk, column)
+    return pa.chunked_array(fitted, column.type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitWrite(Request):
+    """A job, and what its tasks have written; for a stream also the epoch."""
+
+    job: Job
+    messages: Sequence[bytes]
+    epoch: int | None = None
+
+
+@operation(CommitWrite)
+def commit_write(request: CommitWrite) -> Reply:
     """Make what all tasks have written part of the table, in one transaction.
 
     An epoch of a stream lands once. One that adds nothing is no transaction.
     """
-    job = Job(**request["job"])
-    handle = Handle.from_json(job.table)
-    snapshot = handle.snapshot()
-    written = together(_sent(request["messages"]))
+    job = request.job
+    snapshot = job.table.snapshot()
+    written = together(_sent(request.messages))
     table = Table(snapshot)
     id, epoch = job.transaction_id, None
     if job.query is not None:
         if not written and job.mode == "append":
             return {"rows": 0, "leaves": 0, "version": table.version}
-        epoch = Epoch(job.query, request["epoch"])
+        assert request.epoch is not None
+        epoch = Epoch(job.query, request.epoch)
     with TableTransaction(table, id, job.isolation, None, epoch, job.started) as tx:
         tx.add(written, job.mode, job.predicate(snapshot))
     return {
@@ -180,49 +192,73 @@ def commit_write(request: Request) -> Reply:
     }
 
 
-@operation
-def commit_staged(request: Request) -> Reply:
-    """Make the table that was prepared, with what has been written for it."""
-    stage = Stage.from_json(request["table"])
-    made = stage.commit(together(_sent(request.get("messages") or ())))
-    return {"version": made.sequence}
+@dataclass(frozen=True, kw_only=True)
+class CommitStaged(Request):
+    """A staged table, and what tasks have written for it."""
+
+    table: Stage
+    messages: Sequence[bytes] = ()
 
 
-def _sent(messages: Sequence[str]) -> list[list[WrittenLeaf]]:
-    return [pickle.loads(base64.b64decode(message)) for message in messages]
+@operation(CommitStaged)
+def commit_staged(request: CommitStaged) -> Reply:
+    """Create or replace a table that was staged, together with its rows."""
+    snapshot = request.table.commit(together(_sent(request.messages)))
+    return {"version": snapshot.sequence}
+
+
+def _sent(messages: Sequence[bytes]) -> list[list[WrittenLeaf]]:
+    return [pickle.loads(message) for message in messages]
 
 
 def together(parts: Sequence[Sequence[WrittenLeaf]]) -> list[WrittenLeaf]:
-    """What tasks have written, leaf by leaf."""
-    found: dict[tuple[Any, ...], WrittenLeaf] = {}
+    """What several tasks have written, leaf by leaf."""
+    leaves: dict[tuple[Any, ...], WrittenLeaf] = {}
     for part in parts:
         for leaf in part:
-            known = found.get(leaf.keys)
+            known = leaves.get(leaf.keys)
             if known is not None:
                 merged = statistics.merge(known.statistics, leaf.statistics)
                 leaf = WrittenLeaf(leaf.keys, (*known.written, *leaf.written), merged)
-            found[leaf.keys] = leaf
-    return list(found.values())
+            leaves[leaf.keys] = leaf
+    return list(leaves.values())
 
 
-@operation
-def can_delete(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class CanDelete(Request):
+    """A table, or one that is staged, and filters."""
+
+    table: Handle | Stage
+    filters: Sequence[Expression]
+
+
+@operation(CanDelete)
+def can_delete(request: CanDelete) -> Reply:
     """Whether rows can be deleted by filters without Spark's help."""
-    snapshot = target_of(request["table"]).snapshot()
+    snapshot = request.table.snapshot()
     try:
-        conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
+        conjunction_of(request.filters, snapshot.head.schema, request.zone)
     except Untranslatable:
         return {"possible": False}
     return {"possible": True}
 
 
-@operation
-def delete(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class DeleteWhere(Request):
+    """The rows of a table that match all filters."""
+
+    table: Handle
+    filters: Sequence[Expression]
+    conf: Mapping[str, str]
+
+
+@operation(DeleteWhere)
+def delete(request: DeleteWhere) -> Reply:
     """Delete the rows that match filters."""
-    snapshot = Handle.from_json(request["table"]).snapshot()
-    where = conjunction_of(request["filters"], snapshot.head.schema, request["zone"])
-    isolation = snapshot.head.properties.get("isolation", "serializable")
-    # From the snapshot that the filters are of: the transaction sees what has changed since.
+    snapshot = request.table.snapshot()
+    where = conjunction_of(request.filters, snapshot.head.schema, request.zone)
+    isolation = resolve(ISOLATION, None, request.conf, snapshot.head.properties)
+    # From the snapshot that the filters are of: the transaction notices what has changed since.
     with Table(snapshot).transaction(isolation=isolation) as tx:
         tx.delete_where(where)
     return {}

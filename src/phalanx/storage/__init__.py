@@ -1,1 +1,1 @@
-"""Where a table lives: its manifest, its leaves, their names. Only this room calls Lance."""
+"""How a table is stored: its manifest, leaves and names. Only this package calls Lance."""

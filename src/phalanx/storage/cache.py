@@ -1,11 +1,11 @@
-"""Planning columns on disk: an Arrow file for each table, mapped into memory when read.
+"""Planning columns on disk: one Arrow file per table, memory-mapped when read.
 
-A file holds the leaves of one snapshot. A process that finds a newer one in the table reads only
-what has changed since (see `phalanx.transaction.snapshot`), so the file need not be the newest.
-It is a convenience that may vanish at any time; it is written under another name and then
-renamed, so nobody sees half of one.
+A file holds the leaves of one snapshot. It need not be the newest snapshot: a process that finds a
+newer one in the table reads only what has changed since (see `phalanx.transaction.snapshot`).
+The cache may be deleted at any time. A file is written under a temporary name and then renamed, so
+no reader sees a partial file.
 
-`PHALANX_CACHE` names the folder (`off` turns it off), `PHALANX_CACHE_BYTES` bounds its size.
+`PHALANX_CACHE` names the folder (`off` disables the cache), `PHALANX_CACHE_BYTES` limits its size.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.manifest import ManifestVersion, head_of
 
-#: Snapshots with fewer leaves are read faster from the manifest than they are looked up.
+#: Snapshots with fewer leaves are not cached: reading them from the manifest is faster.
 SMALLEST = 256
 _DEFAULT_BYTES = 512 * 1024 * 1024
 _LAYOUT = 2
 
 
 def folder() -> Path | None:
-    """The cache's folder, or None where it is turned off."""
-    named = os.environ.get("PHALANX_CACHE")
-    if named == "off":
+    """The cache's folder, or None if the cache is off."""
+    setting = os.environ.get("PHALANX_CACHE")
+    if setting == "off":
         return None
-    if named:
-        return Path(named)
+    if setting:
+        return Path(setting)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "phalanx"
 
 
 def load(manifest: ManifestVersion) -> tuple[Head, LeafIndex, bool] | None:
-    """The head and leaves of some snapshot of this table, if one is cached.
+    """The head and leaves of the cached snapshot of this table, or None if there is none.
 
-    The third is whether it is of this very manifest. If not, it is for the caller to check that
-    the snapshot is of the same line of history: a table may have been copied over another.
+    The third value says whether the snapshot is of this version of the manifest. If it is not, the
+    caller must check that it belongs to the same history: another table may have been copied here.
     """
     path = path_of(manifest)
     if path is None or not path.exists():
@@ -58,12 +58,12 @@ def load(manifest: ManifestVersion) -> tuple[Head, LeafIndex, bool] | None:
         os.utime(path)
     except (OSError, pa.ArrowInvalid, KeyError, ValueError):
         return None
-    this_one = manifest.identity is not None and row.get("manifest") == list(manifest.identity)
-    return head, LeafIndex(table, head.specs), this_one
+    is_current = manifest.identity is not None and row.get("manifest") == list(manifest.identity)
+    return head, LeafIndex(table, head.specs), is_current
 
 
 def save(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> None:
-    """Keep a snapshot's planning columns. Failures are of no consequence."""
+    """Cache a snapshot's planning columns. I/O errors are ignored: the cache is optional."""
     path = path_of(manifest)
     if path is None or len(leaves) < SMALLEST or not head.ours:
         return
@@ -88,7 +88,7 @@ def save(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> None:
 
 
 def path_of(manifest: ManifestVersion) -> Path | None:
-    """The file of a table, whether it exists or not; None where nothing is cached."""
+    """The cache file of a table, whether or not it exists; None if the table is not cached."""
     root = folder()
     if root is None or manifest.table_id is None:
         return None
@@ -98,8 +98,8 @@ def path_of(manifest: ManifestVersion) -> Path | None:
 
 
 def _trim(root: Path) -> None:
-    """Delete the files that were used longest ago until the cache fits."""
-    bound = int(os.environ.get("PHALANX_CACHE_BYTES", _DEFAULT_BYTES))
+    """Delete the least recently used files until the cache is within its limit."""
+    limit = int(os.environ.get("PHALANX_CACHE_BYTES", _DEFAULT_BYTES))
     files = []
     for path in root.glob("*.arrow"):
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def _trim(root: Path) -> None:
             files.append((stat.st_mtime, stat.st_size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files)[:-1]:
-        if total <= bound:
+        if total <= limit:
             return
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,8 +1,8 @@
-"""Compaction of one leaf: small files become large ones, and deleted rows leave them.
+"""Compaction of one leaf: merges small files into larger ones and drops deleted rows.
 
-Only neighbors are put together, so rows that were written together stay together; Lance puts what
-is new behind the fragments that stay. Fragments that an index covers stay as they are: their rows
-would no longer be where the index says.
+Only adjacent fragments are merged, so rows that were written together stay together. Lance places
+new fragments after those that stay. Fragments covered by an index are left alone, because their
+rows would no longer be where the index says.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from phalanx.storage.leaf import BATCH_BYTES, Leaf, fragment_size
 from phalanx.storage.leaf_delta import LeafDelta, Rewritten, Written
 from phalanx.storage.records import FragmentSize
 
-#: From which part of the target on a file is large enough to be left alone.
+#: A file of at least this fraction of the target size is left alone.
 _ENOUGH = 0.75
-#: From how many times the target on a file is cut.
+#: A file of more than this multiple of the target size is split.
 _TOO_LARGE = 2.0
-#: Rows that are sorted at a time, in bytes.
+#: How many bytes of rows are sorted at a time.
 SORT_BYTES = 256 * 1024 * 1024
-#: Fragments up to this size in all are read in one go.
+#: Fragments of at most this many bytes in total are read in one go.
 _SMALL_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Target:
-    """How large files should be."""
+    """The desired size of files."""
 
     rows: int
     bytes: int
@@ -43,28 +43,28 @@ class Target:
 
 @dataclass(frozen=True)
 class LeafFragments:
-    """What a version of a leaf is made of."""
+    """The fragments and indexes of one version of a leaf."""
 
     fragments: tuple[FragmentSize, ...]
-    #: The names of its indexes.
+    #: The names of the indexes.
     indexes: tuple[str, ...]
-    #: Whether it has the table's schema for its own.
+    #: Whether the version has the table's current schema.
     current: bool = True
 
 
 def look(leaf: Leaf, version: int | None) -> LeafFragments:
-    """The fragments of a version."""
+    """Describe the fragments and indexes of a version."""
     handle = leaf.open(version)
     indexes = handle.describe_indices()
-    covered = {id for index in indexes for part in index.segments for id in part.fragment_ids}
+    covered = {id for index in indexes for segment in index.segments for id in segment.fragment_ids}
     metadata = [fragment.metadata for fragment in handle.get_fragments()]
-    fragments = tuple(fragment_size(known, known.id in covered) for known in metadata)
+    fragments = tuple(fragment_size(fragment, fragment.id in covered) for fragment in metadata)
     names = tuple(sorted({index.name for index in indexes}))
     return LeafFragments(fragments, names, leaf.is_current(handle))
 
 
 def is_due(fragment: FragmentSize, target: Target) -> bool:
-    """Whether a fragment should be rewritten, if there is a way to better it."""
+    """Whether a fragment should be rewritten, provided that a rewrite can improve it."""
     if fragment.indexed:
         return False
     small = fragment.rows < _ENOUGH * target.rows and fragment.live_bytes < _ENOUGH * target.bytes
@@ -78,7 +78,7 @@ def is_too_large(fragment: FragmentSize, target: Target) -> bool:
 
 
 def groups(fragments: Sequence[FragmentSize], target: Target) -> list[tuple[FragmentSize, ...]]:
-    """The fragments that are worth rewriting, each group into one file or a few."""
+    """Group the fragments that are worth rewriting; each group becomes one file or a few."""
     runs: list[list[FragmentSize]] = [[]]
     rows = size = 0
     for fragment in fragments:
@@ -108,10 +108,11 @@ def rewrite(
     ordering: Ordering | None = None,
     measure: bool = False,
 ) -> tuple[LeafDelta, Statistics | None]:
-    """Write the rows of some groups of fragments anew; nothing refers to the files yet.
+    """Rewrite the rows of some groups of fragments into new files; nothing refers to them yet.
 
-    With `measure` also the statistics of those rows. A leaf of an earlier schema is written whole,
-    with the table's.
+    With `measure`, the statistics of those rows are returned as well. A leaf with an earlier schema
+    is rewritten as a whole, with the table's schema. Raises CorruptTable if fewer or more rows are
+    read than the fragments should have.
     """
     handle = leaf.open(version)
     old = {fragment.fragment_id: fragment.metadata for fragment in handle.get_fragments()}
@@ -134,12 +135,12 @@ def rewrite(
             new = writer.write_stream(rows, target.rows, target.bytes)
         if new.rows != live:
             raise CorruptTable(
-                f"the leaf {leaf.uri} should have {live} rows in the fragments {list(ids)}, and "
+                f"the leaf {leaf.uri} should have {live} rows in the fragments {list(ids)}, but "
                 f"{new.rows} were read: nothing was changed, run check()"
             )
         rewritten.append(Rewritten(before, new))
     delta = LeafDelta(rewritten=tuple(rewritten), replaced=not current)
-    return delta, None if meter is None else meter.found
+    return delta, None if meter is None else meter.measured
 
 
 def _rows(
@@ -159,7 +160,7 @@ def _size(fragments: Sequence[FragmentMetadata]) -> int:
 def _ordered(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, ordering: Ordering
 ) -> Iterator[pa.RecordBatch]:
-    """The rows in order; those of more than `SORT_BYTES` in several runs."""
+    """The rows in order; more than `SORT_BYTES` of them are sorted in several runs."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -183,14 +184,14 @@ def _run(
 
 
 class _Meter:
-    """Statistics of rows that go by."""
+    """Measures the statistics of rows as they pass through."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._columns = statistics.measured_columns(schema)
-        self.found: dict[int, Any] | None = None
+        self.measured: dict[int, Any] | None = None
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             more = statistics.measure(pa.Table.from_batches([batch]), self._columns)
-            self.found = more if self.found is None else statistics.merge(self.found, more)
+            self.measured = more if self.measured is None else statistics.merge(self.measured, more)
             yield batch

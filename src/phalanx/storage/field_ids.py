@@ -1,7 +1,7 @@
-"""Lance schemas whose fields have the ids we say.
+"""Lance schemas with the table's field ids.
 
-Lance numbers the fields of a new dataset from 0, and its Python API has no way to say otherwise.
-`phalanx.storage.lance_private` changes them in what a schema is pickled as.
+Lance numbers the fields of a new dataset from 0, and its Python API cannot set other ids.
+`phalanx.storage.lance_private` changes them in the pickled form of a schema.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from phalanx.storage.lance_private import with_ids
 
 @lru_cache(maxsize=64)
 def lance_schema(schema: TableSchema) -> LanceSchema:
-    """The schema of a new leaf, with the table's field ids."""
+    """The schema of a new leaf, with the table's field ids.
+
+    Raises InvalidInput if Lance's schema cannot have them.
+    """
     plain = LanceSchema.from_pyarrow(schema.stored)
-    given, wanted = ids_of(plain), schema.field_ids
-    if given == wanted:
+    lance_ids, table_ids = ids_of(plain), schema.field_ids
+    if lance_ids == table_ids:
         return plain
-    if len(given) == len(wanted):
-        made = with_ids(plain, dict(zip(given, wanted, strict=True)))
-        if ids_of(made) == wanted:
-            return made
+    if len(lance_ids) == len(table_ids):
+        renumbered = with_ids(plain, dict(zip(lance_ids, table_ids, strict=True)))
+        if ids_of(renumbered) == table_ids:
+            return renumbered
     raise InvalidInput(
-        f"a leaf cannot be made: Lance numbers the fields of this schema {given}, "
-        f"the table {wanted}"
+        f"a leaf cannot be made: Lance numbers the fields of this schema {lance_ids}, "
+        f"the table {table_ids}"
     )
 
 

@@ -1,19 +1,19 @@
-"""The files of a table: what lies in its folders, what refers to it, and how it is removed.
+"""The files of a table: what its folders contain, what refers to it, and how it is removed.
 
 A leaf, and the manifest too, is a Lance dataset in a folder of its own:
 
 | path                      | holds                        | is needed by                     |
 |---------------------------|------------------------------|----------------------------------|
 | `data/*.lance`            | rows                         | every version with that fragment |
-| `data/<name>/*`           | large values of such a file  | the same                         |
+| `data/<name>/*`           | large values of that file    | the same versions                |
 | `_deletions/*`            | which rows are deleted       | every version with that fragment |
 | `_indices/<id>/*`         | an index                     | every version that lists it      |
 | `_versions/d<n>.manifest` | a detached version           | the snapshots that name it       |
 | `_versions/<n>.manifest`  | a version on main            | plain Lance readers              |
-| `_transactions/*.txn`     | how a version came about     | that version                     |
+| `_transactions/*.txn`     | how a version was created    | that version                     |
 
-Everything else is not ours to judge and stays: tags and branches of plain Lance (`_refs`,
-`tree`), hints, whatever a later Lance may put there.
+Everything else is kept, because Phalanx does not know what needs it: tags and branches of plain
+Lance (`_refs`, `tree`), hints, and whatever a later version of Lance may add.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from phalanx.storage import lance_errors
 from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import MANIFEST, Location
 
-#: No file that nothing refers to is removed before this age, unless it is forced: a writer that
-#: is still running may own it.
+#: An unreferenced file younger than this is only removed by force: a writer that is still running
+#: may own it.
 GRACE_FLOOR = dt.timedelta(hours=24)
-#: Versions from this number on are detached: no branch leads to them.
+#: Versions from this number on are detached: they are on no branch.
 DETACHED = 1 << 63
 
 _HIGHEST = (1 << 64) - 1
 _VERSION_FILE = re.compile(r"(d?)(\d+)\.manifest")
-#: What is left of a file that was being written when its writer died.
+#: The suffix of a file that was still being written when its writer died.
 _HALF_WRITTEN = re.compile(r"#\d+$")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file in a dataset's folder; `path` is relative to it."""
+    """A file in a dataset's folder; `path` is relative to the folder."""
 
     path: str
     size: int
@@ -60,28 +60,29 @@ class File:
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """What one version of a dataset refers to, and what it holds."""
+    """The files that one version of a dataset refers to, and its size and fields."""
 
-    #: Paths of files, with their sizes where the version knows them.
+    #: Paths of files, with their sizes if the version records them.
     files: Mapping[str, int | None]
-    #: The ids of indexes; None where they cannot be told.
+    #: The ids of indexes; None if they cannot be determined.
     indexes: frozenset[str] | None
-    #: The file of the transaction that made it; None where it cannot be told.
+    #: The file of the transaction that created the version; None if it cannot be determined.
     transaction: str | None
     rows: int
     bytes: int
     fragments: int
-    #: Id, path and type of every field, nested ones included, depth first.
+    #: Id, path and type of every field, including nested fields, depth first.
     fields: tuple[tuple[int, str, str], ...]
 
 
 @dataclass
 class Live:
-    """The files of one folder that must stay."""
+    """The files of one folder that must be kept."""
 
     paths: set[str] = field(default_factory=set)
+    #: The ids of indexes; None if all indexes are kept, because some cannot be determined.
     indexes: set[str] | None = field(default_factory=set)
-    #: Whether it is not known which transaction files are needed: then all of them are.
+    #: Whether all transaction files are kept, because some cannot be determined.
     all_transactions: bool = False
 
     def add(self, found: VersionFiles) -> None:
@@ -96,7 +97,7 @@ class Live:
             self.paths.add(found.transaction)
 
     def add_paths(self, paths: Iterable[str]) -> None:
-        """Add files by name; of an index that one belongs to, all of them."""
+        """Add files by path; a file of an index adds the whole index."""
         for path in paths:
             self.paths.add(path)
             kind, _, rest = path.partition("/")
@@ -104,7 +105,7 @@ class Live:
                 self.indexes.add(rest.partition("/")[0])
 
     def holds(self, path: str) -> bool:
-        """Whether a file must stay. What is not known for what it is stays, too."""
+        """Whether a file must be kept. Files of an unknown kind are kept."""
         if path in self.paths:
             return True
         kind, _, rest = path.partition("/")
@@ -131,25 +132,26 @@ _KINDS = ("data", "_deletions", "_indices", "_transactions", "_versions")
 
 
 def version_of(path: str) -> int | None:
-    """The version whose file this is, detached or on main; None for other files."""
+    """The version that a file describes, detached or on main; None for other files."""
     folder, _, name = path.rpartition("/")
     match = _VERSION_FILE.fullmatch(name)
     if folder != "_versions" or match is None:
         return None
     number = int(match[2])
-    # On main the newest comes first in the alphabet; older datasets have plain numbers.
+    # Files on main are numbered downwards, so that the newest sorts first; older datasets have
+    # plain numbers.
     return _HIGHEST - number if not match[1] and len(match[2]) == 20 else number
 
 
 def folders(location: Location) -> list[str]:
-    """The folders in a table's root, without the manifest's, in order of name."""
+    """The folders in a table's root, except the manifest's, sorted by name."""
     if location.path is not None:
         with os.scandir(location.path) as entries:
-            found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     else:
-        listed = _session(location).list_with_delimiter().common_prefixes
-        found = [name.strip("/") for name in listed]
-    return sorted(name for name in found if name != MANIFEST)
+        prefixes = _session(location).list_with_delimiter().common_prefixes
+        names = [prefix.strip("/") for prefix in prefixes]
+    return sorted(name for name in names if name != MANIFEST)
 
 
 class DatasetFolder:
@@ -162,7 +164,7 @@ class DatasetFolder:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the folder really lies in the root, not where a link points."""
+        """Whether the folder is really in the root, and not a link to somewhere else."""
         if self.location.path is None:
             return True
         root = os.path.realpath(self.location.path)
@@ -170,12 +172,13 @@ class DatasetFolder:
 
     @cached_property
     def files(self) -> list[File]:
-        """Every file in the folder, in order of path.
+        """Every file in the folder, sorted by path.
 
-        Raises CorruptTable where it cannot be told: an object store is listed through a version.
+        Raises CorruptTable for a folder in an object store without a version that can be opened:
+        it is listed through one.
         """
-        found = self._listed() if self.location.path is None else self._walked()
-        return sorted(found, key=lambda file: file.path)
+        files = self._listed() if self.location.path is None else self._walked()
+        return sorted(files, key=lambda file: file.path)
 
     @cached_property
     def by_path(self) -> dict[str, File]:
@@ -187,14 +190,14 @@ class DatasetFolder:
 
     @property
     def modified(self) -> dt.datetime:
-        """When something in the folder was last written, or an empty one was made."""
+        """When a file in the folder was last written, or when an empty folder was last changed."""
         times = [file.modified for file in self.files]
         if not times and self.location.path is not None:
             times = [dt.datetime.fromtimestamp(os.stat(self.uri).st_mtime, dt.UTC)]
         return max(times, default=dt.datetime.now(dt.UTC))
 
     def forget(self) -> None:
-        """Look at the folder anew when it is next asked for."""
+        """Forget the listing, so that the folder is listed again on the next use."""
         for name in ("files", "by_path", "_version_files"):
             self.__dict__.pop(name, None)
 
@@ -209,8 +212,8 @@ class DatasetFolder:
                     yield File(relative, stat.st_size, modified)
 
     def _listed(self) -> Iterator[File]:
-        listed = self._any_version().all_files().read_all()
-        columns = [listed.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
+        table = self._any_version().all_files().read_all()
+        columns = [table.column(n).to_pylist() for n in ("path", "size_bytes", "last_modified")]
         for path, size, modified in zip(*columns, strict=True):
             yield File(path, size, modified.astimezone(dt.UTC))
 
@@ -219,7 +222,7 @@ class DatasetFolder:
         return _session(self.location)
 
     def _any_version(self) -> Any:
-        """A handle on the dataset, at whatever version: only through one can a store be listed."""
+        """A handle on any version of the dataset: an object store is listed through one."""
         with contextlib.suppress(CorruptTable):
             return self.open(None)
         for path in self._store.list(self.name):
@@ -230,7 +233,10 @@ class DatasetFolder:
         raise CorruptTable(f"there is no version of {self.uri} that can be opened")
 
     def open(self, version: int | None) -> Any:
-        """A version as it is in the store now, not as some cache remembers it."""
+        """Open a version as it is in the store now, without a metadata cache.
+
+        Raises CorruptTable if it cannot be opened.
+        """
         try:
             return self.location.open(self.uri, version)
         except (ValueError, OSError) as error:
@@ -240,7 +246,7 @@ class DatasetFolder:
             ) from None
 
     def contents(self, version: int | None) -> VersionFiles:
-        """What a version refers to. Raises CorruptTable where it cannot be read."""
+        """What a version refers to. Raises CorruptTable if it cannot be read."""
         handle = self.open(version)
         number = int(handle.version)
         files: dict[str, int | None] = {}
@@ -270,19 +276,20 @@ class DatasetFolder:
         if not any(file.path.startswith("_indices/") for file in self.files):
             return frozenset()
         try:
-            described = handle.describe_indices()
-            return frozenset(str(s.uuid) for index in described for s in index.segments)
+            indexes = handle.describe_indices()
+            return frozenset(str(s.uuid) for index in indexes for s in index.segments)
         except (OSError, ValueError):
             return None
 
     def missing(self, version: int | None) -> list[str]:
-        """The files of a version that are not there, or not as long as they should be.
+        """The files of a version that are missing or have the wrong size.
 
-        Raises CorruptTable where the version itself cannot be read.
+        Raises CorruptTable if the version itself cannot be read.
         """
         return self.missing_of(self.contents(version))
 
     def missing_of(self, found: VersionFiles) -> list[str]:
+        """Like `missing`, for a version that has already been read."""
         gone = []
         for path, size in found.files.items():
             file = self.by_path.get(path)
@@ -296,22 +303,25 @@ class DatasetFolder:
 
     def main_versions(self) -> dict[int, File]:
         """The versions on main with their files, oldest first."""
-        found = [(v, path) for v, path in self._version_files.items() if v is not None]
-        return {v: self.by_path[path] for v, path in sorted(found) if v < DETACHED}
+        versions = [(v, path) for v, path in self._version_files.items() if v is not None]
+        return {v: self.by_path[path] for v, path in sorted(versions) if v < DETACHED}
 
     def superseded(self) -> dict[int, dt.datetime]:
-        """When each version on main but the newest was succeeded by the next."""
+        """When each version on main, except the newest, was replaced by the next."""
         versions = list(self.main_versions().items())
         return {
             version: later.modified for (version, _), (_, later) in itertools.pairwise(versions)
         }
 
     def main(self) -> Main:
-        """What plain Lance refers to. Raises CorruptTable where there is no main branch."""
+        """What plain Lance refers to. Raises CorruptTable if there is no main branch."""
         return Main(self, self.open(None))
 
     def delete(self, path: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Remove a file; a missing file is not an error.
+
+        Raises CorruptTable for a path that leads out of the folder.
+        """
         parts = path.split("/")
         if not all(parts) or any(part in (".", "..") for part in parts):
             raise CorruptTable(f"{path!r} does not lie inside {self.uri}")
@@ -326,7 +336,7 @@ class DatasetFolder:
             os.unlink(os.path.join(self.uri, *parts))
 
     def remove_empty(self) -> None:
-        """Remove the folder with those inside it, as far as they are empty."""
+        """Remove the empty folders inside the folder, and the folder itself if nothing is left."""
         if self.location.path is None:
             return
         for folder, _, _ in os.walk(self.uri, topdown=False):
@@ -351,59 +361,61 @@ class Main:
 
     @cached_property
     def pinned(self) -> set[int]:
-        """Versions that a tag names or a branch starts from."""
+        """The versions that have a tag or that a branch starts from."""
         if not self._has_refs:
             return set()
         tags = self._handle.tags.list().values()
-        found = {int(tag["version"]) for tag in tags if tag.get("branch") is None}
-        starts = [b for b in self._branches.values() if b.get("parent_branch") is None]
-        return found | {int(branch["parent_version"]) for branch in starts}
+        tagged = {int(tag["version"]) for tag in tags if tag.get("branch") is None}
+        branches = [b for b in self._branches.values() if b.get("parent_branch") is None]
+        return tagged | {int(branch["parent_version"]) for branch in branches}
 
     @cached_property
     def _tracked(self) -> dict[int, set[str]]:
         return _by_version(self._handle, self._folder)
 
     def files(self, versions: Iterable[int]) -> set[str]:
-        """The files of some versions on main, and of everything on any branch.
+        """The files of some versions on main, and of all versions on any branch.
 
         Raises CorruptTable where one of the versions cannot be read.
         """
-        found = {path for v in versions for path in self._tracked.get(v, ())}
+        paths = {path for v in versions for path in self._tracked.get(v, ())}
         for name in self._branches:
             branch = self._handle.checkout_version((name, None))
-            for paths in _by_version(branch, self._folder).values():
-                found |= paths
-        return found
+            for more in _by_version(branch, self._folder).values():
+                paths |= more
+        return paths
 
 
 def _by_version(handle: Any, folder: DatasetFolder) -> dict[int, set[str]]:
-    """What each version of a branch refers to in a folder. Raises CorruptTable."""
+    """The files in a folder that each version of a branch refers to. Raises CorruptTable."""
     try:
         table = handle.tracked_files().read_all()
     except LANCE_ERRORS as error:
         reason = folder.location.reason(error)
         raise CorruptTable(f"a version of {folder.uri} cannot be read: {reason}") from None
     columns = [table.column(name).to_pylist() for name in ("version", "base_uri", "path")]
-    found: dict[int, set[str]] = {}
+    paths: dict[int, set[str]] = {}
     for version, base, path in zip(*columns, strict=True):
         if base.rstrip("/").rpartition("/")[2] == folder.name:
-            found.setdefault(version, set()).add(path)
-    return found
+            paths.setdefault(version, set()).add(path)
+    return paths
 
 
 def _transaction_file(handle: Any, version: int) -> str | None:
     try:
-        made = handle.read_transaction(version)
+        transaction = handle.read_transaction(version)
     except (OSError, ValueError, NotImplementedError):
         return None
-    return None if made is None else f"_transactions/{made.read_version}-{made.uuid}.txn"
+    if transaction is None:
+        return None
+    return f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"
 
 
 def _fields(fields: Iterable[Any], parent: str = "") -> Iterator[tuple[int, str, str]]:
-    for found in fields:
-        path = parent + found.name()
-        yield found.id(), path, str(found.to_arrow().type)
-        yield from _fields(found.children(), path + ".")
+    for lance_field in fields:
+        path = parent + lance_field.name()
+        yield lance_field.id(), path, str(lance_field.to_arrow().type)
+        yield from _fields(lance_field.children(), path + ".")
 
 
 def _session(location: Location) -> LanceFileSession:
@@ -411,7 +423,7 @@ def _session(location: Location) -> LanceFileSession:
 
 
 def schema_fields(schema: TableSchema) -> tuple[tuple[int, str, str], ...]:
-    """The fields of a table's schema as `VersionFiles.fields` gives those of a leaf."""
-    listed = _fields(LanceSchema.from_pyarrow(schema.arrow).fields())
+    """The fields of a table's schema, in the form of `VersionFiles.fields`."""
+    fields = _fields(LanceSchema.from_pyarrow(schema.arrow).fields())
     ids = schema.field_ids
-    return tuple((id, path, type) for id, (_, path, type) in zip(ids, listed, strict=True))
+    return tuple((id, path, type) for id, (_, path, type) in zip(ids, fields, strict=True))

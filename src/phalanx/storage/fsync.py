@@ -1,4 +1,4 @@
-"""Making a commit survive a power cut: Lance writes files, but nobody waits for the disk."""
+"""Makes a commit survive a power cut: Lance writes files without waiting for the disk."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-#: Clocks of files are coarse: look a little further back than the start.
+#: File timestamps are coarse: files that are older than the start by less than this are synced too.
 _SLACK_SECONDS = 2.0
 
 
 def sync(folders: Iterable[str], since: float) -> None:
-    """Wait until every file below some folders that is newer than `since` is on disk.
+    """Wait until every file in some folders that is newer than `since` is on disk.
 
-    So are the folders that have got something new: those below, the one that they are in, and
-    those above it, as far as they were made just now.
+    Folders with new entries are synced as well: subfolders, the parent of each folder, and the
+    parent's ancestors up to the first that has not changed.
     """
 
     def sync_new(path: str) -> bool:
@@ -25,20 +25,20 @@ def sync(folders: Iterable[str], since: float) -> None:
                 return True
         return False
 
-    above = set()
+    parents = set()
     for folder in folders:
-        above.add(Path(folder).parent)
+        parents.add(Path(folder).parent)
         for root, _, names in os.walk(folder):
             changed = [name for name in names if sync_new(os.path.join(root, name))]
-            # A folder's time is that of the last name in it that came or went.
+            # A folder's time changes when an entry is added or removed, not when a file is written.
             if not sync_new(root) and changed:
                 _fsync(root)
-    for parent in above:
+    for parent in parents:
         _fsync(os.fspath(parent))
-        # Not every folder further up is ours to open.
+        # We may not have permission to open every ancestor.
         with contextlib.suppress(PermissionError):
-            for further in parent.parents:
-                if not sync_new(os.fspath(further)):
+            for ancestor in parent.parents:
+                if not sync_new(os.fspath(ancestor)):
                     break
 
 

@@ -1,8 +1,9 @@
-"""The head row: what makes one version of the manifest one thing.
+"""The head row: the state of a table in one version of the manifest.
 
-Every transaction rewrites this row, so two that start from the same snapshot collide on it. It
-holds the sequence number, the schema and specs that count, marks that only ever rise (so that
-nothing is reused), the salt of the names, and which features a reader or writer must know.
+Every transaction rewrites this row, so two transactions that start from the same snapshot conflict
+on it. It holds the sequence number, the authoritative schema and specs, the highest ids ever used
+(so that no id is reused), the salt for names, and the features that a reader or writer must
+support.
 """
 
 from __future__ import annotations
@@ -39,20 +40,21 @@ class Head:
     max_field_id: int
     table_id: str
     salt: bytes
-    #: The transaction that made this snapshot: it tells one line of history from another.
+    #: The transaction that created this snapshot. It differs between two histories of a table even
+    #: if their sequence numbers are equal.
     transaction_id: str
     transactions: str = "strong"
-    #: The first version that can be opened: those before it have expired, unless a tag holds them.
+    #: The first version that can be opened: earlier ones have expired, unless a tag keeps them.
     oldest: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
-    #: False for a manifest that another client wrote: it has no head row and is only read.
+    #: False for a manifest that another client wrote: it has no head row and is read-only.
     ours: bool = True
 
     @staticmethod
     def first(schema: TableSchema, spec: PartitionSpec, now: dt.datetime, mode: str) -> Head:
-        """The head of a new table, which is a transaction of its own."""
+        """The head of a new table. Creating a table is a transaction too."""
         return Head(
             sequence=1,
             committed_at=now,
@@ -72,7 +74,7 @@ class Head:
         return next(spec for spec in self.specs if spec.id == self.spec_id)
 
     def after(self, now: dt.datetime, transaction_id: str, **changes: Any) -> Head:
-        """The head of the next transaction. Time never runs backwards in a table."""
+        """The head of the next transaction. `committed_at` never goes backwards."""
         return replace(
             self,
             sequence=self.sequence + 1,
@@ -82,7 +84,7 @@ class Head:
         )
 
     def to_metadata(self) -> dict[str, str]:
-        """The row's metadata: strings only, as stock clients demand."""
+        """The row's metadata: strings only, as stock clients require."""
         values = {
             "format_version": str(FORMAT_VERSION),
             "reader_features": json.dumps(sorted(self.reader_features)),
@@ -105,7 +107,11 @@ class Head:
 
     @staticmethod
     def from_row(sequence: int, committed_at: dt.datetime, metadata: Mapping[str, str]) -> Head:
-        """Raises UnsupportedTable where the table needs a feature that is unknown here."""
+        """The head from its row.
+
+        Raises UnsupportedTable if the table needs an unknown feature, and CorruptTable if the row
+        is incomplete.
+        """
         version = int(metadata.get("format_version", 0))
         readers = frozenset(json.loads(metadata.get("reader_features", "[]")))
         if version != FORMAT_VERSION or not readers <= READER_FEATURES:
@@ -137,7 +143,7 @@ class Head:
 
     @staticmethod
     def foreign(version: int, metadata: Mapping[str, str], strong: bool) -> Head:
-        """The head that the table metadata of another client's manifest amounts to."""
+        """The head of another client's manifest, derived from its table metadata."""
         specs = [
             PartitionSpec.loads(value)
             for key, value in metadata.items()
@@ -160,7 +166,7 @@ class Head:
         )
 
     def check_writable(self) -> None:
-        """Raise UnsupportedTable where this version of Phalanx must not write."""
+        """Raise UnsupportedTable if this version of Phalanx must not write to the table."""
         if not self.ours:
             raise UnsupportedTable(
                 "the table was made by another client and has no head row: it can only be read"

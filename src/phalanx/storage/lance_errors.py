@@ -1,23 +1,23 @@
 """What Lance's errors mean.
 
-Lance raises `OSError` and `ValueError` for nearly everything, and only the text tells a lost race
-from a missing file. Every text that Phalanx relies on is here, so that a new version of Lance is
-checked in one place (`tests/storage/test_lance_errors.py` provokes each of them).
+Lance raises `OSError` and `ValueError` for nearly everything, and only the message distinguishes a
+lost race from a missing file. Every message that Phalanx relies on is listed here, so that a new
+version of Lance is checked in one place (`tests/storage/test_lance_errors.py` provokes each one).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-#: What Lance raises. A `LanceError` of any other class would be a bug worth seeing.
+#: The errors that Lance raises. Any other class would be a bug, so it is not caught.
 LANCE_ERRORS = (OSError, ValueError)
 
-#: Names of options whose values must not be shown.
+#: Names of storage options whose values must not be shown.
 SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
 
-#: How Lance begins to say that a file is missing, too short, or not what was written. Neither a
-#: filter nor a network that fails for a while begins like that.
+#: How messages begin if a file is missing, too short or corrupt. Messages about filters and about
+#: network failures begin differently.
 _DAMAGED = re.compile(
     r"(Generic [\w/]+ error: )?Not found: "
     r"|Generic \w+ error: (Invalid range |failed to fill whole buffer)"
@@ -26,11 +26,13 @@ _DAMAGED = re.compile(
     r"|failed to decode Protobuf message"
     r"|Encountered corrupt file"
 )
-#: A decoder that panicked on a file that it did not expect.
+#: A decoder panicked on an unexpected file.
 _PANICKED = re.compile(r"Wrapped error: task \d+ panicked")
-#: A store that cannot be reached: nothing is known about what is there.
+#: The store cannot be reached, so nothing is known about its contents.
 _UNREACHABLE = ("error performing", "http error", "credentials", "permission denied", "timed out")
 _WRAPPERS = re.compile(r"^(External error: |LanceError\(\w+\): )+")
+#: An exception of Python that came through an Arrow stream: its class, and its text.
+_PYTHON_ERROR = re.compile(r"External error: ([A-Z]\w*)(?:: |$)(.*)", re.DOTALL)
 _MISSING = ("not found", "does not exist", "no such file", "not a directory")
 _LOST_RACES = ("too many concurrent writers", "conflict", "concurrent")
 _NO_STORE = "No object store provider"
@@ -38,7 +40,7 @@ _REFUSED_FILTERS = ("Invalid user input", "Query Execution")
 
 
 def reason(error: BaseException, options: Mapping[str, str] | None = None) -> str:
-    """The first line of an error, without places in Lance's code and without secrets."""
+    """The first line of an error, without locations in Lance's source and without secrets."""
     text = str(error).split("\n")[0].split(", /")[0]
     text = _WRAPPERS.sub("", text)
     for name, value in (options or {}).items():
@@ -54,13 +56,13 @@ def is_missing(error: BaseException) -> bool:
 
 
 def is_damage(error: BaseException) -> bool:
-    """Whether a file is missing or cannot be decoded. A network that fails is no damage."""
+    """Whether a file is missing or cannot be decoded. Network failures do not count."""
     text = reason(error)
     return bool(_DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error)))
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a store was not reached, so that nothing is known about what is there."""
+    """Whether a store could not be reached, so that nothing is known about its contents."""
     text = str(error).lower()
     if is_damage(error) or "not found" in text:
         return False
@@ -68,16 +70,35 @@ def is_unreachable(error: BaseException) -> bool:
 
 
 def is_lost_race(error: BaseException, uri: str) -> bool:
-    """Whether another commit came first. `uri` is left out of the text: it may say anything."""
+    """Whether another commit came first. `uri` is ignored: it may contain the same words."""
     text = str(error).replace(uri.strip("/"), "").lower()
     return any(sign in text for sign in _LOST_RACES)
 
 
 def is_unknown_store(error: BaseException) -> bool:
-    """Whether Lance does not know the scheme of a URI."""
+    """Whether Lance does not support the scheme of a URI."""
     return _NO_STORE in str(error)
 
 
 def refuses_filter(error: BaseException) -> bool:
     """Whether Lance cannot evaluate a filter."""
     return reason(error).startswith(_REFUSED_FILTERS)
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise what a signal handler has raised while Lance was reading, if that is what failed.
+
+    Arrow streams carry errors as text. So `KeyboardInterrupt` looks like an error of the file.
+    """
+    match = _PYTHON_ERROR.match(str(error))
+    if match is None:
+        return
+    for kind in _subclasses(BaseException):
+        if kind.__name__ == match[1] and not issubclass(kind, LANCE_ERRORS):
+            raise kind(match[2]) from None
+
+
+def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

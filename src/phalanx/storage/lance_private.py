@@ -1,12 +1,13 @@
-"""What Phalanx uses of Lance beyond its public interface, each with the reason.
+"""Everything Phalanx uses of Lance beyond its public interface, each with the reason.
 
 | what                               | why                               | ask Lance for          |
 |------------------------------------|-----------------------------------|------------------------|
 | fields of a pickled `LanceSchema`  | a leaf has the table's field ids  | a schema with given ids|
 | `_Session`                         | one metadata cache for all leaves | a public `Session`     |
 | `serialized_manifest` of a dataset | many small leaves read as one     | a dataset of fragments |
+| `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
 
-pylance is pinned to its major version for this.
+This is why pylance is pinned to its major version.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
+import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session
@@ -27,7 +29,7 @@ _Message = list[tuple[int, int, Any]]
 
 
 def new_session() -> Any:
-    """A cache of dataset metadata, to be shared by datasets that are opened with it."""
+    """A cache of dataset metadata, shared by the datasets that are opened with it."""
     return _Session()
 
 
@@ -38,7 +40,7 @@ def manifest_of(
     bases: Sequence[DatasetBasePath],
     options: dict[str, str] | None,
 ) -> bytes:
-    """The manifest of a dataset in memory whose data files lie in other datasets."""
+    """The manifest of an in-memory dataset whose data files are in other datasets."""
     dataset = lance.LanceDataset.commit(
         uri,
         LanceOperation.Overwrite(schema, list(fragments), list(bases)),
@@ -50,28 +52,33 @@ def manifest_of(
 def open_manifest(
     uri: str, manifest: bytes, options: dict[str, str] | None, session: Any
 ) -> lance.LanceDataset:
-    """The dataset of a manifest that `manifest_of` has made."""
+    """Open the dataset of a manifest that `manifest_of` returned."""
     return lance.LanceDataset(
         uri, version=1, serialized_manifest=manifest, storage_options=options, session=session
     )
 
 
+def take_rows(dataset: Any, ids: Any, columns: Sequence[str]) -> pa.Table:
+    """Columns of some rows by their row ids, in that order."""
+    return dataset._take_rows(pa.array(ids), columns=list(columns))
+
+
 def with_ids(schema: LanceSchema, ids: Mapping[int, int]) -> LanceSchema:
-    """The schema with every field's id replaced by the one that `ids` gives for it."""
+    """The schema with every field id replaced by the one that `ids` maps it to."""
     pickled: Any = schema.__reduce__()
     metadata, *fields = pickled[1]
-    changed = []
+    renumbered = []
     for raw in fields:
         message = _parse(bytes(raw))
         parent = _get(message, _PARENT)
         message = _put(message, _ID, ids[_get(message, _ID)])
         message = _put(message, _PARENT, parent if parent == _NONE else ids[parent])
-        changed.append(_spell(message))
-    return LanceSchema._from_protos(metadata, *changed)
+        renumbered.append(_spell(message))
+    return LanceSchema._from_protos(metadata, *renumbered)
 
 
 def _get(message: _Message, number: int) -> int:
-    return next((value for found, _, value in message if found == number), 0)
+    return next((value for member, _, value in message if member == number), 0)
 
 
 def _put(message: _Message, number: int, value: int) -> _Message:
@@ -80,7 +87,7 @@ def _put(message: _Message, number: int, value: int) -> _Message:
 
 
 def _parse(raw: bytes) -> _Message:
-    found: _Message = []
+    message: _Message = []
     position = 0
     while position < len(raw):
         key, position = _number(raw, position)
@@ -91,8 +98,8 @@ def _parse(raw: bytes) -> _Message:
             value, position = raw[position:end], end
         elif key & 7 != 0:
             raise ValueError(f"a field of a Lance schema has a value of kind {key & 7}")
-        found.append((key >> 3, key & 7, value))
-    return found
+        message.append((key >> 3, key & 7, value))
+    return message
 
 
 def _number(raw: bytes, position: int) -> tuple[int, int]:

@@ -7,15 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.domains import FloatDomain, Literal, domain_of
-from phalanx.model.predicates import Column, Dialect, Restrict
-from phalanx.model.spelling import arrow_literal, quote
+from phalanx.model.dialect import Dialect
+from phalanx.model.domains import FloatDomain, domain_of
+from phalanx.model.literals import Literal, quote
+from phalanx.model.predicates import Column, Restrict
+from phalanx.model.spelling import arrow_literal
 
 
 class Lance(Dialect):
     """Lance's SQL: names in backticks, every constant with its exact type.
 
-    Lance puts a NaN whose sign bit is set below all numbers, and we put every NaN above them.
+    Lance sorts a NaN whose sign bit is set below all numbers; Phalanx sorts every NaN above them.
     """
 
     def _restrict(self, node: Restrict, nested: bool) -> str:
@@ -53,7 +55,7 @@ class Lance(Dialect):
 
     def _call(self, function: str, args: list[str]) -> str:
         text = super()._call(function, args)
-        # Unquoted, SQL has a syntax of its own for some functions, which Lance does not know.
+        # Some unquoted functions have a special syntax in SQL, which Lance does not support.
         if text.startswith(f"{function}("):
             return f"`{function}`" + text.removeprefix(function)
         return text

@@ -1,4 +1,4 @@
-"""What Lance can store: types that it refuses, and arrays that need another layout."""
+"""What Lance can store: types that it rejects, and arrays that need another memory layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phalanx.storage.field_ids import lance_schema
 
 
 def check_storable(schema: TableSchema) -> None:
-    """Raise InvalidInput for a column that Lance refuses, or takes and cannot give back."""
+    """Raise InvalidInput for a column that Lance rejects, or accepts but cannot read back."""
     for column in schema.arrow:
         _check_field(column, column.name)
     try:
@@ -28,15 +28,15 @@ def _check_field(column: pa.Field, name: str) -> None:
     if isinstance(type, pa.BaseExtensionType):
         type = type.storage_type
     children = [type.field(i) for i in range(type.num_fields)]
-    wrong = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
+    unstorable = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
     if "`" in column.name:
         raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
     if t.is_string_view(type) or t.is_binary_view(type):
-        raise wrong
+        raise unstorable
     if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):
-        raise wrong
+        raise unstorable
     if t.is_fixed_size_list(type) and not _has_fixed_width(type.value_type):
-        raise wrong
+        raise unstorable
     for child in children:
         _check_field(child, f"{name}.{child.name}")
 
@@ -49,21 +49,21 @@ def _has_fixed_width(type: pa.DataType) -> bool:
 
 
 def stored_table(table: pa.Table) -> pa.Table:
-    """Rows as Lance takes them."""
+    """Rows in the memory layout that Lance accepts."""
     return _aligned(_unsliced(table))
 
 
 def stored_batches(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows that have been read, as they are written."""
+    """Rows that were read, with the schema and the memory layout to write them in."""
     for batch in batches:
         table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
         yield from stored_table(table).to_batches()
 
 
 def _unsliced(table: pa.Table) -> pa.Table:
-    """The rows with structs of structs copied: Lance fails on a slice of those."""
+    """The rows with nested structs copied: Lance fails on slices of those."""
     for index, column in enumerate(table.schema):
         if _has_deep_struct(column.type):
             rows = pa.array(range(table.num_rows), pa.int64())
@@ -72,7 +72,7 @@ def _unsliced(table: pa.Table) -> pa.Table:
 
 
 def _aligned(table: pa.Table) -> pa.Table:
-    """The rows with decimals where Lance expects them: Arrow streams align to 8 bytes only."""
+    """The rows with decimals aligned to 16 bytes for Lance: Arrow streams align to 8 only."""
     for index, column in enumerate(table.schema):
         if _has_decimal(column.type):
             chunks = [_aligned_array(chunk) for chunk in table.column(index).chunks]

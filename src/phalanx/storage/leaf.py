@@ -1,8 +1,8 @@
-"""A leaf: one partition's own Lance dataset.
+"""A leaf: the Lance dataset of one partition.
 
-A leaf is made empty, with the table's field ids, in a way that two creators cannot both win
-(and need not: they arrive at the same leaf). Rows are then added by detached commits, which
-nobody sees until the manifest names their version.
+A leaf is created empty, with the table's field ids. If several writers create it concurrently, one
+of them wins and all of them use the same leaf. Rows are then added by detached commits, which are
+not visible until the manifest refers to their version.
 """
 
 from __future__ import annotations
@@ -20,51 +20,53 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError
-from phalanx.model.predicates import Predicate, to_text
+from phalanx.model.dialect import to_text
+from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
-from phalanx.storage.mapping import LeafMapping, mapping_of
+from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
 
 log = logging.getLogger("phalanx")
 
-#: The version of a leaf that has just been made and holds no row.
+#: The version of a newly created leaf, which has no rows.
 EMPTY_VERSION = 1
-#: How far back a leaf's changes are followed before they count as unknown.
+#: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
-#: How many bytes a batch may have on its way out of a leaf, and rows: of narrow ones, Lance's own
-#: 8,192 would be many small batches.
+#: The largest batch that is read from a leaf, in bytes and in rows. Lance's default of 8,192 rows
+#: would make many small batches of narrow rows.
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 65_536
 
 
-#: A row's id is its fragment and, in the lower bits, its place in it.
+#: How many low bits of a row id hold the row's offset in its fragment; the rest is the fragment id.
 _FRAGMENT_BITS = 32
 
 
 class Leaf:
-    """A leaf's folder, and what can be done there.
+    """A leaf's folder and the operations on it.
 
-    Rows go in and come out with the table's schema, whatever the leaf's own is.
+    Rows are written and read with the table's schema, whatever schema the leaf itself has.
     """
 
     def __init__(self, location: Location, folder: str, schema: TableSchema) -> None:
         self.location, self.folder, self.schema = location, folder, schema
         self.uri = location.child(folder)
-        #: Whether a commit through this object has written rows anew that were there.
+        #: Whether a commit through this object has rewritten existing rows.
         self.wrote_anew = False
 
     def open(self, version: int | None) -> Any:
-        """The Lance dataset at a version (detached ones too), or the newest on main."""
+        """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
         return open_leaf(self.location, self.folder, version)
 
     def create(self) -> LeafWriter:
-        """Make the empty leaf, or take the one that somebody else has just made."""
+        """Create the empty leaf, or use the one that another writer has just created."""
         return LeafWriter(self, self._numbered(self._create()))
 
     def _create(self) -> Any:
@@ -76,7 +78,7 @@ class Leaf:
                 storage_options=self.location.options,
             )
         except OSError as error:
-            # Version 1 may have been cleaned up by another client: any version will do.
+            # Another client may have cleaned up version 1: any version will do.
             for version in (EMPTY_VERSION, None):
                 with contextlib.suppress(CorruptTable):
                     return self.open(version)
@@ -84,17 +86,17 @@ class Leaf:
             raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
 
     def _numbered(self, handle: Any) -> Any:
-        """The leaf with the table's fields and their ids: what files are written for.
+        """A version of the leaf with the table's fields and their ids, to write files for.
 
-        The first version of a dataset counts fields from 0, and later ones may be of an earlier
-        schema. What is made here has no rows, and nobody refers to it.
+        The first version of a dataset numbers its fields from 0, and later ones may have an earlier
+        schema. The version committed here has no rows, and nothing refers to it.
         """
         if self.is_current(handle):
             return handle
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.schema), []))
 
     def is_current(self, handle: Any) -> bool:
-        """Whether a version has the table's schema for its own."""
+        """Whether a version has the table's current schema."""
         return bool(handle.lance_schema == lance_schema(self.schema))
 
     def _mapping(self, handle: Any) -> LeafMapping:
@@ -110,19 +112,21 @@ class Leaf:
         )
 
     def writer(self, version: int | None) -> LeafWriter:
-        """What writes files that are to be added to a version, or to the newest on main."""
+        """A writer of files for a version, or for the newest on main."""
         return LeafWriter(self, self._numbered(self.open(version)))
 
     def commit(self, base: int | None, delta: LeafDelta) -> int:
-        """Commit a change on top of a version; detached, so nobody sees it. Its version.
+        """Commit a change on top of a version, detached, and return the new version.
 
-        `base` is None for a leaf that has no rows: new, or out of the table and back again. Where
-        files are added to a version of an earlier schema, it gets the table's first.
+        `base` is None for a leaf without rows: one that is new, or that was removed from the table
+        and is added again. If files are added to a version with an earlier schema, the version is
+        first brought up to the table's schema. Raises ConflictError for files that were written
+        for another schema.
         """
         self._check_files(delta)
         if base is None:
             handle = None
-            if delta.added:  # where rows were written, a leaf has been made
+            if delta.added:  # files were written, so the leaf has been created
                 with contextlib.suppress(CorruptTable):
                     handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
@@ -136,13 +140,13 @@ class Leaf:
         return int(self._commit(handle, delta.operation(self.schema)).version)
 
     def _check_files(self, delta: LeafDelta) -> None:
-        """Refuse files that would be read as something else than what was written."""
-        known, needed = self.schema.id_set, self.schema.always_written
+        """Raise ConflictError for files that would be misread with the table's schema."""
+        table_ids, needed = self.schema.id_set, self.schema.always_written
         written = (*delta.added, *(part.new for part in delta.rewritten))
         for file in (f for part in written for frag in part.fragments for f in frag.files):
             have = set(file.fields)
             lost = next((name for name, ids in needed if not have & ids), None)
-            if not have <= known or lost is not None:
+            if not have <= table_ids or lost is not None:
                 what = "other columns" if lost is None else f"none for {lost!r}"
                 raise ConflictError(
                     f"the file {file.path} was written for another schema than the table "
@@ -150,34 +154,34 @@ class Leaf:
                 )
 
     def _brought_up(self, handle: Any, delta: LeafDelta) -> tuple[Any, LeafDelta]:
-        """A version with the table's schema, and what is left to be changed there.
+        """Bring a version up to the table's schema; returns it and what remains of the change.
 
-        Where files hold all that is needed, only the version's description changes. Where values
-        must be, because a type was widened or a column has a default, rows are written anew. So
-        they are where a file has no column left: Lance does not read what has no data.
+        If the files hold all values, only the version's metadata changes. Rows are rewritten if
+        values must be computed, because a type was widened or a column has a default, and if a file
+        has no column left: Lance does not read a file without data.
         """
-        mapping, known = self._mapping(handle), set(self.schema.field_ids)
+        mapping, ids = self._mapping(handle), set(self.schema.field_ids)
         fragments = [fragment.metadata for fragment in handle.get_fragments()]
-        empty = any(not known & {id for f in frag.files for id in f.fields} for frag in fragments)
+        empty = any(not ids & {id for f in frag.files for id in f.fields} for frag in fragments)
         if mapping.needs_no_files and not empty:
-            described = LanceOperation.Project(lance_schema(self.schema))
-            return self._commit(handle, described), delta
+            projection = LanceOperation.Project(lance_schema(self.schema))
+            return self._commit(handle, projection), delta
         if delta.touched:
-            gone = LanceOperation.Delete(list(delta.updated.values()), sorted(delta.removed), "")
-            handle = self._commit(handle, gone)
+            updated, removed = list(delta.updated.values()), sorted(delta.removed)
+            handle = self._commit(handle, LanceOperation.Delete(updated, removed, ""))
         names, stored = self.schema.tagged.names, self.schema.stored
         rows = stored_batches(
             scanned(self.location, self.uri, handle, mapping, names, None), stored
         )
         self.wrote_anew = True
-        anew = LeafWriter(self, self._numbered(handle)).write_batches(rows, stored)
-        replaced = LeafDelta(added=(anew,), replaced=True).operation(self.schema)
-        return self._commit(handle, replaced), LeafDelta(added=delta.added)
+        rewritten = LeafWriter(self, self._numbered(handle)).write_batches(rows, stored)
+        overwrite = LeafDelta(added=(rewritten,), replaced=True).operation(self.schema)
+        return self._commit(handle, overwrite), LeafDelta(added=delta.added)
 
     def commit_on_main(self, base: int | None, delta: LeafDelta) -> int:
-        """Commit a change on the main branch, for all to see. Its version.
+        """Commit a change on the main branch, visible to all readers, and return its version.
 
-        Raises ConflictError where somebody has changed the same rows since `base`.
+        Raises ConflictError if another writer has changed the same rows since `base`.
         """
         self._check_files(delta)
         if base is None:
@@ -191,7 +195,7 @@ class Leaf:
                 storage_options=self.location.options,
             )
         except (OSError, lance.commit.CommitConflictError) as error:
-            # The reply was lost, not necessarily the commit: its files tell.
+            # The commit may have landed even if its reply was lost: main then has its files.
             main = self.open(None)
             if delta.paths and delta.paths <= _paths(main):
                 return int(main.version)
@@ -199,12 +203,12 @@ class Leaf:
                 raise
             reason = self.location.reason(error)
             raise ConflictError(
-                f"the leaf {self.uri} was changed by somebody else at the same time: {reason}"
+                f"the leaf {self.uri} was changed by another writer at the same time: {reason}"
             ) from None
         return int(committed.version)
 
     def fragment_ids(self, version: int) -> frozenset[int]:
-        """The fragments of a version."""
+        """The ids of the fragments of a version."""
         return frozenset(fragment.fragment_id for fragment in self.open(version).get_fragments())
 
     def newest(self) -> int:
@@ -212,7 +216,7 @@ class Leaf:
         return int(self.open(None).version)
 
     def delete(self, version: int | None, where: Predicate) -> tuple[LeafDelta, int]:
-        """Mark the rows of a version that satisfy a predicate as deleted; how many there are.
+        """Mark the rows of a version that satisfy a predicate as deleted, and count them.
 
         Only deletion files are written. Nothing refers to them until the change is committed.
         """
@@ -221,24 +225,24 @@ class Leaf:
             return _marked((f, f.delete(filter)) for f in handle.get_fragments())
 
     def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
-        """Mark rows as deleted by their ids, an array of numbers; how many there are."""
+        """Mark rows as deleted by their ids, an array of numbers, and count them."""
         handle, fragments = self.open(version), ids >> _FRAGMENT_BITS
-        chosen = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
-        found = ((handle.get_fragment(n), rows & (2**_FRAGMENT_BITS - 1)) for n, rows in chosen)
+        groups = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
+        rows = ((handle.get_fragment(n), part & (2**_FRAGMENT_BITS - 1)) for n, part in groups)
         with evaluating(self.location, self.uri, self._mapping(handle), None):
-            return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in found)
+            return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in rows)
 
     def anchor(self, version: int | None) -> bool:
-        """Publish a detached version on the leaf's main branch, if it is not there already.
+        """Publish a detached version on the leaf's main branch, unless it is there already.
 
-        Plain Lance readers of the leaf then see its rows, and their clean-up leaves its files
-        alone. Returns whether something was done; failures are of no consequence.
+        Plain Lance readers of the leaf then see its rows, and their cleanup keeps its files.
+        Returns whether anything was published. Failures are logged and have no other effect.
         """
         try:
             main = self.open(None)
             last = main.read_transaction(main.version)
-            made = getattr(last, "operation", None)
-            if isinstance(made, LanceOperation.Restore) and made.version == version:
+            operation = getattr(last, "operation", None)
+            if isinstance(operation, LanceOperation.Restore) and operation.version == version:
                 return False
             self.open(version).restore()
         except (OSError, ValueError, PhalanxError) as error:
@@ -247,15 +251,15 @@ class Leaf:
         return True
 
     def size(self, version: int | None) -> tuple[int, int]:
-        """Bytes of data files and number of fragments of a version."""
+        """The size of a version's data files in bytes, and the number of its fragments."""
         fragments = self.open(version).get_fragments()
         files = [file for fragment in fragments for file in fragment.metadata.files]
         return sum(file.file_size_bytes or 0 for file in files), len(fragments)
 
     def changes(self, since: int, until: int) -> list[LeafChange] | None:
-        """What was done from one version to a later one, newest first.
+        """The changes from one version to a later one, newest first.
 
-        None where it cannot be told: the versions are not of one line.
+        None if they cannot be determined, for example because `until` is not based on `since`.
         """
         changes: list[LeafChange] = []
         version = until
@@ -295,10 +299,10 @@ class Leaf:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a version that satisfy a predicate, in batches.
 
-        With `whole` the leaf is read in one go: that is for small ones, where the setting up of
-        a stream would take longer than the reading. With `fragments` only those are read, with
-        `row_ids` there is a column `_rowid` as well. Raises InvalidInput where Lance cannot
-        evaluate the predicate, and CorruptTable where a file is gone or damaged.
+        With `whole` the leaf is read in one go: in a small leaf, setting up a stream would take
+        longer than reading it. With `fragments` only those fragments are read, and `row_ids` adds a
+        column `_rowid`. Raises InvalidInput if Lance cannot evaluate the predicate, and
+        CorruptTable if a file is missing or damaged.
         """
         handle = self.open(version)
         yield from scanned(
@@ -316,6 +320,20 @@ class Leaf:
             scan_in_order=in_order,
             fragments=_chosen(handle, fragments),
         )
+
+    def take(self, version: int | None, ids: Any, columns: Sequence[str]) -> pa.Table:
+        """Columns of some rows by their ids, an array of numbers, in that order."""
+        handle = self.open(version)
+        mapping = self._mapping(handle)
+        reading = mapping.reading(columns)
+        rows = pa.table({ROW_ID: ids})
+        if reading.columns:
+            with evaluating(self.location, self.uri, mapping, None):
+                rows = take_rows(handle, ids, reading.columns)
+        (batch,) = rows.combine_chunks().to_batches() or [
+            pa.RecordBatch.from_pylist([], rows.schema)
+        ]
+        return pa.Table.from_batches([reading.batch(batch, False)])
 
     def count(
         self,
@@ -345,10 +363,10 @@ class LeafWriter:
     def write_stream(
         self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
     ) -> Written:
-        """Write rows as they come, as new files of about these sizes at most."""
+        """Write a stream of rows as new files of at most about these sizes."""
         stored = self._leaf.schema.stored
         rows: Any = stored_batches(batches, stored)
-        if isinstance(batches, list):  # they are all there: a stream would only be slower
+        if isinstance(batches, list):  # all rows are in memory: a stream would only be slower
             rows = pa.Table.from_batches(rows, stored)
         return self.write_batches(
             rows, stored, max_rows_per_file=max_rows, max_bytes_per_file=max_bytes
@@ -357,7 +375,10 @@ class LeafWriter:
     def write_batches(
         self, rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, **limits: Any
     ) -> Written:
-        """Write rows that are in the shape that Lance takes."""
+        """Write rows that already have the memory layout that Lance accepts.
+
+        A PhalanxError raised by the rows themselves is raised unchanged.
+        """
         failures: list[PhalanxError] = []
         if not isinstance(rows, pa.Table):
             rows = pa.RecordBatchReader.from_batches(schema, _watched(rows, failures))
@@ -367,34 +388,34 @@ class LeafWriter:
                 rows, self._handle, schema=schema, storage_options=options, **limits
             )
         except LANCE_ERRORS:
-            if failures:  # Lance has made a text of it, with a traceback.
+            if failures:  # Lance has turned the error into text, with a traceback
                 raise failures[0] from None
             raise
         return Written(tuple(fragments))
 
 
 def written_anew(location: Location, folder: str, since: int, until: int) -> int | None:
-    """The version in between that has the rows of the first, written anew for another schema.
+    """The version between two others that holds the rows of `since`, rewritten for a new schema.
 
-    None where there is none, or rows were added before. That no row was taken out in between,
-    the caller must know.
+    None if there is none, or if rows were added before it. The caller must make sure that no rows
+    were removed in between.
     """
     version = until
     for _ in range(_LONGEST_LINE):
         handle = open_leaf(location, folder, version)
-        made = handle.read_transaction(version)
-        if made is not None and isinstance(made.operation, LanceOperation.Overwrite):
+        transaction = handle.read_transaction(version)
+        if transaction is not None and isinstance(transaction.operation, LanceOperation.Overwrite):
             before = open_leaf(location, folder, since)
-            same = made.read_version == since and handle.count_rows() == before.count_rows()
+            same = transaction.read_version == since and handle.count_rows() == before.count_rows()
             return version if same else None
-        if made is None or not isinstance(made.operation, LanceOperation.Append):
+        if transaction is None or not isinstance(transaction.operation, LanceOperation.Append):
             return None
-        version = made.read_version
+        version = transaction.read_version
     return None
 
 
 def _change_of(operation: Any) -> LeafChange:
-    """What a Lance operation does to the rows of a leaf."""
+    """How a Lance operation changes the rows of a leaf."""
     match operation:
         case LanceOperation.Append():
             return LeafChange(frozenset(), adds_rows=True)
@@ -415,14 +436,14 @@ def _change_of(operation: Any) -> LeafChange:
 
 
 def fragments_of(location: Location, folder: str, version: int | None) -> list[FragmentSize]:
-    """The fragments of a version of a leaf, in the order of their ids."""
+    """The fragments of a version of a leaf, sorted by id."""
     fragments = open_leaf(location, folder, version).get_fragments()
     sizes = [fragment_size(fragment.metadata) for fragment in fragments]
     return sorted(sizes, key=lambda fragment: fragment.id)
 
 
 def fragment_size(fragment: FragmentMetadata, indexed: bool = False) -> FragmentSize:
-    """What Lance says of a fragment, as a value of ours."""
+    """The size of a fragment, from Lance's metadata."""
     deletions = fragment.num_deletions
     return FragmentSize(
         fragment.id,
@@ -435,9 +456,10 @@ def fragment_size(fragment: FragmentMetadata, indexed: bool = False) -> Fragment
 
 
 def open_leaf(location: Location, folder: str, version: int | None) -> Any:
-    """The Lance dataset of a leaf at a version. Raises CorruptTable where there is none.
+    """Open the Lance dataset of a leaf at a version, or at the newest on main.
 
-    Where its store cannot be reached, that is a PhalanxError and says nothing of the leaf.
+    Raises CorruptTable if the version does not exist, and PhalanxError if the store cannot be
+    reached.
     """
     uri = location.child(folder)
     try:
@@ -447,7 +469,7 @@ def open_leaf(location: Location, folder: str, version: int | None) -> Any:
             raise PhalanxError(f"cannot reach {uri}: {location.reason(error)}") from None
         raise CorruptTable(
             f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table "
-            "was dropped and made again, open the table anew; if not, run check() "
+            "was dropped and made again, reopen the table; if not, run check() "
             f"({location.reason(error)})"
         ) from None
 
@@ -463,17 +485,20 @@ def scanned(
     row_ids: bool = False,
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a Lance dataset as rows of the table."""
+    """Scan a Lance dataset and yield its rows as rows of the table."""
     reading = mapping.reading(columns)
-    # Where no column is read, the ids of rows tell how many there are.
+    # If no column is read, row ids show how many rows there are.
     counted = row_ids or bool(columns and not reading.columns)
     with evaluating(location, uri, mapping, where) as filter:
         scanner = handle.scanner(
             columns=reading.columns, filter=filter, with_row_id=counted, **options
         )
-        # Of small files come small batches, and everybody after this is faster with one.
-        found = scanner.to_table().combine_chunks().to_batches() if whole else scanner.to_batches()
-        for batch in found:
+        # Small files yield small batches, and every later step is faster with one large batch.
+        if whole:
+            batches = scanner.to_table().combine_chunks().to_batches()
+        else:
+            batches = scanner.to_batches()
+        for batch in batches:
             yield reading.batch(batch, row_ids)
 
 
@@ -481,19 +506,20 @@ def scanned(
 def evaluating(
     location: Location, uri: str, mapping: LeafMapping, where: Predicate | None
 ) -> Iterator[str | None]:
-    """The filter of a predicate, to read a leaf with.
+    """The filter of a predicate for a leaf, in a context that translates Lance's errors.
 
-    Lance's objections to it become InvalidInput. A file that is not there or cannot be decoded
-    becomes CorruptTable; what may be better the next time stays as it is.
+    A filter that Lance rejects raises InvalidInput, and a missing or damaged file CorruptTable.
+    Errors that may be temporary, such as network errors, are raised unchanged.
     """
     try:
         yield None if where is None else mapping.filter(where)
     except (ValueError, OSError) as error:
+        lance_errors.raise_interrupt(error)
         text = location.reason(error)
         if lance_errors.is_damage(error):
             raise CorruptTable(
                 f"a file of the leaf {uri} is gone or damaged ({text}): if the table was vacuumed "
-                f"or made again meanwhile, open it anew; if not, run check()"
+                f"or made again meanwhile, reopen it; if not, run check()"
             ) from None
         if where is None or not lance_errors.refuses_filter(error):
             raise
@@ -502,7 +528,10 @@ def evaluating(
 
 
 def _marked(fragments: Iterable[tuple[Any, FragmentMetadata | None]]) -> tuple[LeafDelta, int]:
-    """What has become of fragments of which rows were marked as deleted, and of how many."""
+    """The change to fragments in which rows were marked as deleted, and the number of those rows.
+
+    Each fragment comes with its new metadata, or None if none of its rows is left.
+    """
     updated: dict[int, FragmentMetadata] = {}
     removed = set()
     count = 0
@@ -524,7 +553,7 @@ def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:
 def _watched(
     batches: Iterable[pa.RecordBatch], failed: list[PhalanxError]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches on their way into Lance, and the error they end with."""
+    """Pass batches on to Lance, and record the error that ends them."""
     try:
         yield from batches
     except PhalanxError as error:

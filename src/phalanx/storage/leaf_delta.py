@@ -1,7 +1,7 @@
-"""Changes to a leaf before they are committed: files that were written, and rows that go.
+"""Changes to a leaf before they are committed: files that were written, and rows to remove.
 
-Nothing refers to the files until a version of the leaf does. Whoever is above storage hands these
-values around and asks them for counts; what Lance needs to know of a fragment stays inside.
+Nothing refers to the files until a version of the leaf does. Callers outside storage pass these
+values around and ask them for counts; Lance's metadata of a fragment stays inside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phalanx.storage.field_ids import lance_schema
 
 @dataclass(frozen=True)
 class Written:
-    """Files that have been written to a leaf and that no version names yet."""
+    """Files that were written to a leaf and that no version refers to yet."""
 
     fragments: tuple[FragmentMetadata, ...]
 
@@ -33,7 +33,7 @@ class Written:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The data files."""
+        """The paths of the data files."""
         return frozenset(file.path for fragment in self.fragments for file in fragment.files)
 
     @property
@@ -47,7 +47,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Rows that are in other files than before: the fragments they were in, and the new ones."""
+    """Rows that were moved to other files: the fragments that held them, and the new ones."""
 
     old: tuple[FragmentMetadata, ...]
     new: Written
@@ -63,16 +63,16 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class LeafDelta:
-    """What changes in a leaf from one version to the next."""
+    """The change from one version of a leaf to the next."""
 
     added: tuple[Written, ...] = ()
-    #: Fragments with more deletions than before, by id, and fragments without a row left.
+    #: Fragments with more deleted rows than before, by id, and the ids of fragments without rows.
     updated: Mapping[int, FragmentMetadata] = field(default_factory=dict)
     removed: frozenset[int] = frozenset()
-    #: Whether nothing of the version before stays.
+    #: Whether everything in the previous version is replaced.
     replaced: bool = False
-    #: The same rows in other files. It goes with nothing else; with `replaced` it is all rows, in
-    #: files for another schema than the version before has.
+    #: Rows that were moved to other files. It is not combined with other changes, except with
+    #: `replaced`: then it covers all rows, in files for another schema than the previous one.
     rewritten: tuple[Rewritten, ...] = ()
 
     @property
@@ -82,30 +82,30 @@ class LeafDelta:
 
     @property
     def touched(self) -> frozenset[int]:
-        """The fragments of the version before that do not stay as they are."""
+        """The fragments of the previous version that are changed or removed."""
         rewritten = {fragment.id for part in self.rewritten for fragment in part.old}
         return frozenset(self.updated) | self.removed | rewritten
 
     @property
     def paths(self) -> frozenset[str]:
-        """The data files that are added."""
+        """The paths of the data files that are added."""
         written = (*self.added, *(part.new for part in self.rewritten))
         return frozenset(path for part in written for path in part.paths)
 
     def with_removals(self, other: LeafDelta) -> LeafDelta:
-        """This change together with the rows that another takes out."""
+        """This change combined with the rows that another change removes."""
         updated = {**self.updated, **other.updated}
         return replace(self, updated=updated, removed=self.removed | other.removed)
 
     @property
     def identity(self) -> Any:
-        """Equal for deltas made of the same files."""
+        """A key that is equal for deltas of the same files."""
         added = tuple(id(part) for part in (*self.added, *self.rewritten))
         updated = tuple(sorted((number, id(fragment)) for number, fragment in self.updated.items()))
         return added, updated, self.removed, self.replaced
 
     def operation(self, schema: TableSchema) -> LanceOperation.BaseOperation:
-        """The Lance operation that makes this change."""
+        """The Lance operation that commits this change."""
         fragments = [fragment for part in self.added for fragment in part.fragments]
         if self.replaced:
             fragments += [f for part in self.rewritten for f in part.new.fragments]

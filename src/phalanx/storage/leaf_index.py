@@ -1,8 +1,8 @@
-"""The leaves of a snapshot as columns: all that planning needs to know of them.
+"""The leaves of a snapshot as columns: everything that planning needs to know about them.
 
-Rows are in the order of spec and partition values, so a scan's order does not depend on the
-order in which things were written. The columns are also kept as a file that is mapped into
-memory (`phalanx.storage.cache`), so that a fresh process plans at once.
+Rows are sorted by spec and partition values, so the order of a scan does not depend on the order in
+which rows were written. The columns are also cached in a memory-mapped file
+(`phalanx.storage.cache`), so that a new process can plan immediately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from phalanx.storage.records import LeafRow
 Array = np.ndarray[Any, Any]
 _NUMBERS = ("version_number", "row_count", "byte_count", "fragment_count")
 _CHANGING = ("read_version", *_NUMBERS)
-#: Up to how many new leaves are put in their places one by one.
+#: Up to this many new leaves are inserted one by one; with more, all leaves are sorted again.
 _INSERT_ONE_BY_ONE = 256
 _PLANNING = ("object_id", "location", "spec_id", *_CHANGING)
 
@@ -58,31 +58,31 @@ class LeafIndex:
 
     @staticmethod
     def columns_in(head: Head) -> list[str]:
-        """The columns of the manifest that leaves are made of."""
+        """The columns of the manifest that an index of the leaves needs."""
         return [*_PLANNING, *partition_columns(head.specs)]
 
     @staticmethod
     def of_rows(rows: pa.Table, manifest: ManifestVersion, head: Head) -> LeafIndex:
-        """The leaves of rows that have been read. Raises CorruptTable where a column is lost."""
+        """The leaves in rows of the manifest. Raises CorruptTable if a column is missing."""
         for name, field in partition_columns(head.specs).items():
             if name not in rows.schema.names:
                 raise CorruptTable(
                     f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
                 )
             if rows.schema.field(name).type != field.result_type:
-                # A column was widened by a transaction that failed before its swap.
+                # A transaction that failed before its swap has widened the column.
                 index = rows.schema.names.index(name)
                 rows = rows.set_column(index, name, rows.column(name).cast(field.result_type))
         return LeafIndex._sorted(_completed(rows, manifest), head.specs)
 
     @staticmethod
     def _sorted(rows: pa.Table, specs: Iterable[PartitionSpec]) -> LeafIndex:
-        """Planning columns in any order and with plain values, made into leaves."""
+        """The leaves in planning columns, which are in any order and have plain values."""
         specs = tuple(specs)
         arrays: dict[str, Any] = {name: rows.column(name) for name in _PLANNING}
         order = [_array(arrays["spec_id"])]
         for name in partition_columns(specs):
-            column = column_of(_one(rows.column(name)))
+            column = column_of(_combined(rows.column(name)))
             indices = pa.array(column.codes, pa.int32(), mask=column.codes < 0)
             arrays[name] = pa.DictionaryArray.from_arrays(indices, column.values)
             order.append(column.codes)
@@ -100,33 +100,33 @@ class LeafIndex:
         return LeafIndex._sorted(pa.schema(plain).empty_table(), specs)
 
     def under(self, specs: Iterable[PartitionSpec]) -> LeafIndex:
-        """The same leaves, of a table that has got more specs or fields of wider types."""
+        """These leaves in a table with newer specs, which may have more fields or wider types."""
         specs, table = tuple(specs), self.table
         for name, field in partition_columns(specs).items():
             if name not in table.schema.names:
-                none = pa.nulls(len(self), pa.int32())
+                nulls = pa.nulls(len(self), pa.int32())
                 values = pa.array([], field.result_type)
-                table = table.append_column(name, pa.DictionaryArray.from_arrays(none, values))
+                table = table.append_column(name, pa.DictionaryArray.from_arrays(nulls, values))
             elif table.schema.field(name).type.value_type != field.result_type:
-                column = _one(table.column(name))
+                column = _combined(table.column(name))
                 values = column.dictionary.cast(field.result_type)
                 wider = pa.DictionaryArray.from_arrays(column.indices, values)
                 table = table.set_column(table.schema.names.index(name), name, wider)
         return LeafIndex(table, specs)
 
     def none(self) -> LeafIndex:
-        """The same table without leaves."""
+        """An index of the same table without any leaf."""
         return LeafIndex(self.table.slice(0, 0), self.specs.values())
 
     def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> LeafIndex:
-        """The leaves after some have changed, come (`index` is -1) or gone."""
-        known = [row for row in changed if row.index >= 0]
+        """The leaves after some have been changed, added (`index` is -1) or removed."""
+        old = [row for row in changed if row.index >= 0]
         new = [row for row in changed if row.index < 0]
         columns = {name: self.table.column(name) for name in self.table.schema.names}
-        if known:
-            at = np.array([row.index for row in known])
+        if old:
+            at = np.array([row.index for row in old])
             for name in _CHANGING:
-                columns[name] = _with(columns[name], at, [getattr(row, name) for row in known])
+                columns[name] = _with(columns[name], at, [getattr(row, name) for row in old])
         table = pa.table(columns)
         if removed:
             gone = pc.is_in(table.column("object_id"), pa.array(sorted(removed), pa.string()))
@@ -135,7 +135,7 @@ class LeafIndex:
         return leaves._inserted(new) if new else leaves
 
     def _inserted(self, new: Sequence[LeafRow]) -> LeafIndex:
-        """The leaves with some more, each where it belongs in the order."""
+        """The leaves with new ones inserted in order."""
         fields = partition_columns(self.specs.values())
         if len(new) > _INSERT_ONE_BY_ONE or not len(self):
             table = self.table
@@ -146,26 +146,26 @@ class LeafIndex:
             return LeafIndex._sorted(pa.concat_tables([table, more]), self.specs.values())
         plain = _rows_table(new, _plain_schema(self.table.schema, fields), self.specs)
         old = {name: self.column(name) for name in fields}
-        grown = {name: _grown(old[name], _one(plain.column(name))) for name in fields}
+        grown = {name: _grown(old[name], _combined(plain.column(name))) for name in fields}
         codes = [self.spec_ids, *(column.codes for column, _ in grown.values())]
-        wanted = [
+        new_codes = [
             np.array([row.spec_id for row in new], dtype=np.int32),
             *(more for _, more in grown.values()),
         ]
-        order = sorted(range(len(new)), key=lambda i: tuple(int(column[i]) for column in wanted))
-        places = [_position(codes, [int(column[i]) for column in wanted]) for i in order]
+        order = sorted(range(len(new)), key=lambda i: tuple(int(column[i]) for column in new_codes))
+        places = [_position(codes, [int(column[i]) for column in new_codes]) for i in order]
         count = len(self)
-        taken = np.insert(np.arange(count), places, count + np.array(order))
+        indices = np.insert(np.arange(count), places, count + np.array(order))
         columns = {}
         for name in self.table.schema.names:
             if name in fields:
                 column, more = grown[name]
-                merged = np.concatenate([column.codes, more])[taken].astype(np.int32)
-                indices = pa.array(merged, pa.int32(), mask=merged < 0)
-                columns[name] = pa.DictionaryArray.from_arrays(indices, column.values)
+                merged = np.concatenate([column.codes, more])[indices].astype(np.int32)
+                keys = pa.array(merged, pa.int32(), mask=merged < 0)
+                columns[name] = pa.DictionaryArray.from_arrays(keys, column.values)
             else:
-                both = pa.concat_arrays([_one(self.table.column(name)), _one(plain.column(name))])
-                columns[name] = both.take(pa.array(taken))
+                parts = [_combined(self.table.column(name)), _combined(plain.column(name))]
+                columns[name] = pa.concat_arrays(parts).take(pa.array(indices))
         return LeafIndex(pa.table(columns), self.specs.values())
 
     @property
@@ -180,7 +180,7 @@ class LeafIndex:
 
     @property
     def read_versions(self) -> pa.ChunkedArray:
-        """The versions to read; NULL for the newest on main."""
+        """The versions of the leaves to read; NULL for the newest on main."""
         return self.table.column(READ_VERSION)
 
     @cached_property
@@ -189,7 +189,7 @@ class LeafIndex:
 
     @cached_property
     def row_counts(self) -> Array:
-        """Rows of each leaf; -1 where the manifest does not say."""
+        """The number of rows of each leaf; -1 if the manifest does not record it."""
         return _array(self.table.column("row_count"))
 
     @cached_property
@@ -201,15 +201,15 @@ class LeafIndex:
         return _array(self.table.column("fragment_count"))
 
     def range_of(self, spec_id: int) -> tuple[int, int]:
-        """Where the leaves of a spec begin and end."""
+        """The index of the first leaf of a spec, and the index after the last."""
         return _run(self.spec_ids, spec_id)
 
     def column(self, field_name: str) -> PartitionColumn:
         """A partition column over all leaves."""
-        known = self._columns.get(field_name)
-        if known is None:
-            known = self._columns[field_name] = _partition_column(self.table.column(field_name))
-        return known
+        column = self._columns.get(field_name)
+        if column is None:
+            column = self._columns[field_name] = _partition_column(self.table.column(field_name))
+        return column
 
     @cached_property
     def _columns(self) -> dict[str, PartitionColumn]:
@@ -218,14 +218,14 @@ class LeafIndex:
     def columns_of(self, spec: PartitionSpec) -> dict[str, PartitionColumn]:
         """The partition columns of the leaves of one spec, by field id."""
         low, high = self.range_of(spec.id)
-        found = {}
+        columns = {}
         for field in spec.fields:
             whole = self.column(field.column_name)
-            found[field.field_id] = PartitionColumn(whole.values, whole.codes[low:high])
-        return found
+            columns[field.field_id] = PartitionColumn(whole.values, whole.codes[low:high])
+        return columns
 
     def row(self, index: int) -> LeafRow:
-        """One leaf. For many of them, `rows` takes a tenth of the time."""
+        """One leaf. For many leaves, `rows` takes a tenth of the time."""
         return self._rows(self.table.slice(index, 1), np.array([index]))[0]
 
     def rows(self, indices: Sequence[int] | Array | None = None) -> list[LeafRow]:
@@ -236,15 +236,15 @@ class LeafIndex:
         return self._rows(self.table.select(_PLANNING).take(pa.array(at)), at)
 
     def by_id(self, ids: Iterable[str]) -> dict[str, LeafRow]:
-        """Leaves by their ids; those that are not here are left out."""
-        wanted = set(ids)
-        places = [at for at, id in enumerate(self.ids.to_pylist()) if id in wanted]
+        """Leaves by their ids; ids without a leaf are left out."""
+        id_set = set(ids)
+        places = [at for at, id in enumerate(self.ids.to_pylist()) if id in id_set]
         return {row.object_id: row for row in self.rows(places)}
 
     def are_in(self, indices: Array, ids: Collection[str]) -> Array:
-        """Which of some leaves have one of some ids."""
-        chosen = self.ids.take(pa.array(indices))
-        return np.asarray(pc.is_in(chosen, pa.array(sorted(ids), pa.string())))
+        """Which of the leaves at `indices` have one of these ids, as a mask."""
+        leaf_ids = self.ids.take(pa.array(indices))
+        return np.asarray(pc.is_in(leaf_ids, pa.array(sorted(ids), pa.string())))
 
     def _rows(self, part: pa.Table, at: Array) -> list[LeafRow]:
         cells = {name: part.column(name).to_pylist() for name in _PLANNING}
@@ -273,30 +273,30 @@ class LeafIndex:
         """The keys of some leaves in one partition column."""
         column = self.column(name)
         codes, domain = column.codes[at].tolist(), domain_of(column.values.type)
-        known = {code: domain.key(column.values[code]) for code in set(codes) if code >= 0}
-        return [known.get(code) for code in codes]
+        keys = {code: domain.key(column.values[code]) for code in set(codes) if code >= 0}
+        return [keys.get(code) for code in codes]
 
     def versions(self, indices: Array | None = None) -> Iterator[tuple[str, int | None]]:
-        """Folder and version of some leaves, or of all."""
-        chosen = self.table.select(["location", READ_VERSION])
+        """The folder and version of some leaves, or of all."""
+        leaves = self.table.select(["location", READ_VERSION])
         if indices is not None:
-            chosen = chosen.take(pa.array(indices))
-        return zip(*(column.to_pylist() for column in chosen.columns), strict=True)
+            leaves = leaves.take(pa.array(indices))
+        return zip(*(column.to_pylist() for column in leaves.columns), strict=True)
 
     def holds(self, row: LeafRow | None) -> bool:
-        """Whether a leaf of some leaves is here too, in the same row and at the same version."""
+        """Whether a leaf of another index is also in this one, at the same index and version."""
         if row is None or not 0 <= row.index < len(self) or row.read_version is None:
             return False
         id, version = (self.table.column(name)[row.index] for name in ("object_id", "read_version"))
         return bool(id.as_py() == row.object_id and version.as_py() == row.read_version)
 
     def matching(self, row: LeafRow) -> LeafRow:
-        """A leaf of other leaves, with the index that the same leaf has here (-1 for none)."""
+        """A leaf of another index, with the `index` that it has in this one (-1 for none)."""
         index = self.find(self.specs[row.spec_id], row.keys)
         return replace(row, index=-1 if index is None else index)
 
     def find(self, spec: PartitionSpec, keys: Sequence[Any]) -> int | None:
-        """The row of the first leaf whose outermost values are these keys, or None."""
+        """The index of the first leaf whose outermost values are these keys, or None."""
         low, high, mask = self._under(spec, keys)
         if mask is None:
             return low if low < high else None
@@ -309,42 +309,42 @@ class LeafIndex:
         return high - low if mask is None else int(mask.sum())
 
     def _under(self, spec: PartitionSpec, keys: Sequence[Any]) -> tuple[int, int, Array | None]:
-        """The rows of leaves with these outermost values: from, to, and which of them if not all.
+        """The range of the leaves with these outermost values, and a mask if not all in it match.
 
-        Rows are in the order of the codes of their values, so halving finds them. A later spec
-        may have its fields in another order than the rows: what that leaves open, a look at
-        every row in question decides.
+        Rows are sorted by the codes of their values, so a binary search finds the range. A later
+        spec may have its fields in another order than the columns that rows are sorted by. The
+        fields for which that is so are compared row by row.
         """
         low, high = self.range_of(spec.id)
-        if low == high:  # also of a spec that these leaves do not know yet
+        if low == high:  # also for a spec that is not in this index yet
             return low, low, None
-        left = {}
+        codes = {}
         for field, key in zip(spec.fields, keys, strict=False):
             code = self._code(field.column_name, key)
             if code is None:
                 return low, low, None
-            left[field.column_name] = code
+            codes[field.column_name] = code
         own = {field.column_name for field in spec.fields}
         for name in partition_columns(self.specs.values()):
             if name not in own:
                 continue  # NULL in all leaves of this spec
-            if name not in left:
+            if name not in codes:
                 break
-            first, last = _run(self.column(name).codes[low:high], left.pop(name))
+            first, last = _run(self.column(name).codes[low:high], codes.pop(name))
             low, high = low + first, low + last
-        if not left:
+        if not codes:
             return low, high, None
         mask = np.ones(high - low, dtype=bool)
-        for name, code in left.items():
+        for name, code in codes.items():
             mask &= self.column(name).codes[low:high] == code
         return low, high, mask
 
     def _code(self, name: str, key: Any) -> int | None:
-        """The code of a key in a partition column, or None where no leaf has it."""
-        known = self._codes.setdefault(name, {})
-        if key not in known:
-            known[key] = _code(self.column(name), key)
-        return known[key]
+        """The code of a key in a partition column, or None if no leaf has it."""
+        codes = self._codes.setdefault(name, {})
+        if key not in codes:
+            codes[key] = _code(self.column(name), key)
+        return codes[key]
 
     @cached_property
     def _codes(self) -> dict[str, dict[Any, int | None]]:
@@ -352,7 +352,7 @@ class LeafIndex:
 
 
 def _code(column: PartitionColumn, key: Any) -> int | None:
-    """The code of a key in a partition column, or None where no leaf has it."""
+    """The code of a key in a partition column, or None if no leaf has it."""
     if key is None:
         return -1
     ranges = column.code_ranges(domain_of(column.values.type).point(key))
@@ -360,14 +360,14 @@ def _code(column: PartitionColumn, key: Any) -> int | None:
 
 
 def _plain_schema(schema: pa.Schema, fields: Mapping[str, PartitionField]) -> pa.Schema:
-    """Planning columns with plain values in the place of dictionaries."""
+    """The schema of planning columns with plain values instead of dictionaries."""
     types = {f.name: f.type for f in schema}
     types |= {name: field.result_type for name, field in fields.items()}
     return pa.schema(list(types.items()))
 
 
 def _grown(column: PartitionColumn, more: pa.Array) -> tuple[PartitionColumn, Array]:
-    """A partition column with room for more values, and the codes of those."""
+    """A partition column that also covers more values, and the codes of those values."""
     codes = [_code(column, key) for key in _keys(more)]
     if None in codes:
         values = pa.concat_arrays([column.values, more.drop_null()]).unique()
@@ -383,25 +383,25 @@ def _keys(array: pa.Array) -> list[Any]:
     return [domain.key(scalar) if scalar.is_valid else None for scalar in array]
 
 
-def _position(columns: Sequence[Array], wanted: Sequence[int]) -> int:
-    """Where a row with these codes belongs among rows that are in the order of their codes."""
+def _position(columns: Sequence[Array], codes: Sequence[int]) -> int:
+    """Where to insert a row with these codes into rows that are sorted by their codes."""
     low, high = 0, len(columns[0])
-    for column, code in zip(columns, wanted, strict=True):
+    for column, code in zip(columns, codes, strict=True):
         first, last = _run(column[low:high], code)
         low, high = low + first, low + last
     return high
 
 
 def _run(ordered: Array, code: int) -> tuple[int, int]:
-    """Where a code begins and ends in an array that is in order."""
-    wanted = ordered.dtype.type(code)  # of another type, numpy would copy the whole array first
-    first, last = np.searchsorted(ordered, wanted), np.searchsorted(ordered, wanted, side="right")
+    """Where the run of a code begins and ends in a sorted array."""
+    typed = ordered.dtype.type(code)  # with another type, numpy would copy the whole array first
+    first, last = np.searchsorted(ordered, typed), np.searchsorted(ordered, typed, side="right")
     return int(first), int(last)
 
 
 def _with(column: pa.ChunkedArray, at: Array, values: list[Any]) -> pa.Array:
     """A column with the values at some places replaced."""
-    array = _one(column)
+    array = _combined(column)
     if array.null_count or None in values:
         cells = array.to_pylist()
         for place, value in zip(at.tolist(), values, strict=True):
@@ -416,7 +416,7 @@ def _with(column: pa.ChunkedArray, at: Array, values: list[Any]) -> pa.Array:
 def _rows_table(
     rows: Sequence[LeafRow], schema: pa.Schema, specs: Mapping[int, PartitionSpec]
 ) -> pa.Table:
-    """Leaves that are not in a manifest yet, as planning columns."""
+    """Leaves that are not in the manifest yet, as planning columns."""
     columns = {}
     for field in schema:
         if field.name in _PLANNING:
@@ -431,14 +431,14 @@ def _rows_table(
 
 
 def _partition_column(column: pa.ChunkedArray) -> PartitionColumn:
-    array = _one(column)
+    array = _combined(column)
     codes = _array(array.indices)
     if array.null_count:
         codes = np.where(_valid(array.indices), codes, -1)
     return PartitionColumn(array.dictionary, codes.astype(np.int32, copy=False))
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
+def _combined(column: pa.ChunkedArray) -> pa.Array:
     """A chunked column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
@@ -446,8 +446,8 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: Any) -> Array:
-    """An integer column as numpy, read from its buffer; NULL slots hold -1."""
-    array = _one(column) if isinstance(column, pa.ChunkedArray) else column
+    """An integer column as a numpy array over its buffer; NULL becomes -1."""
+    array = _combined(column) if isinstance(column, pa.ChunkedArray) else column
     if not len(array):
         return np.zeros(0, dtype=array.type.to_pandas_dtype())
     dtype = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.int8}[array.type.byte_width]
@@ -463,7 +463,7 @@ def _valid(array: pa.Array) -> Array:
 
 
 def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
-    """The planning columns of a manifest that may lack some: one that another client wrote."""
+    """Add missing planning columns: a manifest that another client wrote does not have them."""
     count = rows.num_rows
     ids = rows.column("object_id").to_pylist() if "spec_id" not in rows.schema.names else []
     defaults: Mapping[str, Any] = {
@@ -480,7 +480,7 @@ def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
 
 
 def _with_newest_versions(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
-    """`read_version` from the newest row of the timeline, for leaves that leave it NULL."""
+    """Fill in each `read_version` that is NULL from the newest row of the leaf's timeline."""
     newest: dict[str, tuple[int, int]] = {}
     for id, version in manifest.timeline():
         numbered = leaf_version(id)

@@ -1,4 +1,4 @@
-"""The versions of leaves that some snapshots consist of: what vacuum must leave alone."""
+"""The versions of leaves that a set of snapshots refers to: what vacuum must keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phalanx.storage.names import is_leaf_id
 
 
 class LeafVersions:
-    """The versions of leaves that some snapshots consist of."""
+    """The versions of leaves that a set of snapshots refers to."""
 
     _SCHEMA = pa.schema(
         [("object_id", pa.string()), ("location", pa.string()), (READ_VERSION, pa.uint64())]
@@ -21,7 +21,7 @@ class LeafVersions:
         self._table = self._SCHEMA.empty_table()
 
     def add(self, manifest: ManifestVersion) -> None:
-        """Raises CorruptTable where the version of the manifest cannot be read."""
+        """Add the leaves of a version of the manifest. Raises CorruptTable if it is unreadable."""
         try:
             leaves = manifest.leaves(self._SCHEMA.names)
         except TableNotFound as error:
@@ -32,8 +32,8 @@ class LeafVersions:
         if READ_VERSION not in leaves.schema.names:
             leaves = leaves.append_column(READ_VERSION, pa.nulls(leaves.num_rows, pa.uint64()))
         leaves = leaves.select(self._SCHEMA.names).cast(self._SCHEMA)
-        both = pa.concat_tables([self._table, leaves])
-        self._table = both.group_by(self._SCHEMA.names).aggregate([]).cast(self._SCHEMA)
+        combined = pa.concat_tables([self._table, leaves])
+        self._table = combined.group_by(self._SCHEMA.names).aggregate([]).cast(self._SCHEMA)
 
     def by_folder(self) -> dict[str, set[int | None]]:
         """Versions by folder; None stands for the newest on main."""
@@ -44,10 +44,10 @@ class LeafVersions:
         return versions
 
     def folders(self) -> set[str]:
-        """Every folder that some table is in, be it a leaf or another client's."""
+        """The folders of all tables in the manifest, those of other clients included."""
         return {name for name in self._table.column("location").to_pylist() if name}
 
     def pairs(self) -> set[tuple[str, int]]:
-        """Ids of leaves with their versions; those on main are left out."""
+        """Pairs of leaf id and version; leaves that are read from main are left out."""
         columns = (self._table.column(c).to_pylist() for c in ("object_id", READ_VERSION))
         return {(id, version) for id, version in zip(*columns, strict=True) if version is not None}

@@ -1,4 +1,4 @@
-"""The root of a table: a folder on a file system or in an object store, and how to reach it."""
+"""The root of a table: a folder on a file system or in an object store, with its options."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from phalanx.storage import lance_errors
 from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
-#: Schemes of which the first part is a bucket.
+#: Schemes whose URIs begin with a bucket.
 _STORES = ("s3", "gs", "az")
 
 
 class Location:
-    """A root and the options that open it.
+    """The root of a table and the storage options that open it.
 
-    The options hold keys and passwords: they are handed to Lance and to nobody else, and no
-    text that this class makes shows them.
+    The options contain keys and passwords: they are passed to Lance only, and no text that this
+    class produces shows them. Raises InvalidInput for an invalid URI or invalid options.
     """
 
     def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None):
@@ -34,7 +34,7 @@ class Location:
         if text.startswith("file://"):
             text = unquote(urlsplit(text).path)
         elif text.startswith("file:/"):
-            # Hadoop's way to write a path: nothing in it is quoted.
+            # Hadoop's form of a path, in which nothing is quoted.
             text = text.removeprefix("file:")
         self.is_local = "://" not in text
         scheme, _, rest = text.partition("://")
@@ -50,7 +50,7 @@ class Location:
 
     @property
     def path(self) -> Path | None:
-        """The folder, where it is on a file system."""
+        """The folder, if it is on a file system."""
         return Path(self.uri) if self.is_local else None
 
     @property
@@ -58,17 +58,17 @@ class Location:
         return self.child(MANIFEST)
 
     def child(self, name: str) -> str:
-        """The URI of a folder inside the root. A name that would lead out of it is refused."""
+        """The URI of a folder in the root. Raises InvalidInput for a name that leads out of it."""
         if not name or name in (".", "..") or "/" in name or "\\" in name:
             raise InvalidInput(f"{name!r} does not lie inside the table {self.uri}")
         return f"{self.uri}/{name}"
 
     def open(self, uri: str, version: int | None = None, session: Any = None) -> Any:
-        """A Lance dataset at one version, or at the newest on main."""
+        """Open a Lance dataset at a version, or at the newest on main."""
         return lance.dataset(uri, version=version, storage_options=self.options, session=session)
 
     def reason(self, error: BaseException) -> str:
-        """What Lance says went wrong, in one line and without secrets."""
+        """Lance's reason for an error, in one line and without secrets."""
         return lance_errors.reason(error, self.options)
 
     def __repr__(self) -> str:
@@ -85,10 +85,9 @@ class Location:
 
 @cache
 def leaf_session() -> Any:
-    """The process's cache of leaf metadata.
+    """The cache of leaf metadata that this process shares between all tables.
 
-    It is safe to share between tables, and over a table that is dropped and made again: a
-    leaf's folder is named with the table's own salt. `__manifest` has no such name and is
-    opened without it.
+    It stays valid even if a table is dropped and created again: the name of a leaf's folder
+    depends on the table's salt. The name of `__manifest` does not, so it is opened without it.
     """
     return new_session()

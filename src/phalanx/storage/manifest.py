@@ -1,11 +1,11 @@
 """The `__manifest` of a table: one row for every namespace, leaf, leaf version and transaction.
 
 `ManifestVersion` answers the questions that the rest of Phalanx asks about one version of it, and
-changes it. What it is made of is in `phalanx.storage.manifest_update`; nothing above storage knows
-its columns.
+changes it. Its columns are defined in `phalanx.storage.manifest_update`; nothing above storage
+knows them.
 
-`swap` is the one way to change rows: a merge that always carries the head row, compared against
-the version it was prepared from. It either lands whole or raises `SwapLost`.
+`swap` is the only way to change rows: a merge that always includes the head row, compared with the
+version it was prepared from. It is applied as a whole, or it raises `SwapLost`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lance.fragment import write_fragments
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableExists, TableNotFound
 from phalanx.model import statistics
+from phalanx.model.literals import quote
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import quote
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
@@ -47,7 +47,7 @@ from phalanx.storage.manifest_update import (
 )
 from phalanx.storage.records import EpochRecord, TagRecord, TimelineRow, TransactionRecord
 
-#: A bit that no stock client knows: it makes them refuse to write, and read all the same.
+#: A feature flag that no stock client knows: with it they refuse to write, but still read.
 GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
 GUARD_VALUE = str(1 << 40)
 TABLE_ID_KEY = "phalanx.table_id"
@@ -55,22 +55,22 @@ SPEC_KEY = "partition_spec_v"
 
 log = logging.getLogger("phalanx")
 
-#: Rows in a fragment of a compacted manifest.
+#: How many rows a fragment of a compacted manifest has.
 _FRAGMENT_ROWS = 20_000
-#: Up to how many rows a swap looks its rows up in the index.
+#: A swap of at most this many rows finds them through the index.
 _INDEXED_ROWS = 10_000
-#: How many rows are looked up by their ids in one read.
+#: How many rows are looked up by id in one read.
 _IDS_AT_ONCE = 1_000
 
 
 class SwapLost(Exception):
-    """Another transaction came first: look at what it did, and try again."""
+    """Another transaction came first: rebase on it and try again."""
 
 
 def create(location: Location, head: Head, update: ManifestUpdate) -> None:
-    """Make the manifest of a new table in one commit that only one of two creators wins.
+    """Create the manifest of a new table, in one commit that only one concurrent creator wins.
 
-    Raises TableExists where there is one already, PhalanxError where none can be made.
+    Raises TableExists if there is a table already, PhalanxError if it cannot be created.
     """
     uri = location.manifest
     path = location.path
@@ -102,11 +102,15 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
             location.open(uri).create_scalar_index(column, "BTREE")
     except LANCE_ERRORS as error:
         # The table exists. The first transaction publishes again, and repair creates indexes.
-        log.warning("the table %s was made, but: %s", location.uri, location.reason(error))
+        log.warning(
+            "the table %s was created, but its metadata or indexes could not be completed: %s",
+            location.uri,
+            location.reason(error),
+        )
 
 
 def exists(location: Location) -> bool:
-    """Raises PhalanxError where the store cannot be reached."""
+    """Whether there is a manifest. Raises PhalanxError if that cannot be determined."""
     if _is_absent(location):
         return False
     try:
@@ -119,7 +123,7 @@ def exists(location: Location) -> bool:
 
 
 def published_texts(head: Head) -> dict[str, str]:
-    """What the table's metadata tells other clients."""
+    """The entries of the table metadata that other clients read."""
     copies = {"schema": _schema_text(head.schema), **_spec_texts(head.specs)}
     return {GUARD_KEY: GUARD_VALUE, TABLE_ID_KEY: head.table_id, **copies}
 
@@ -149,7 +153,7 @@ def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
 
 
 class LeafStatistics(NamedTuple):
-    """Ids of leaves, with their column statistics as `phalanx.model.statistics` lays them out."""
+    """Ids of leaves with their column statistics, in the layout of `phalanx.model.statistics`."""
 
     ids: list[str]
     cells: pa.ListArray
@@ -172,7 +176,7 @@ class ManifestChanges:
     head: Head
     #: One for each version since, oldest first.
     transactions: tuple[TransactionRecord, ...]
-    #: The leaves that have changed: the columns asked for, and their statistics.
+    #: The leaves that have changed: the requested columns and their statistics.
     leaves: pa.Table
 
     def statistics(self) -> LeafStatistics:
@@ -181,10 +185,10 @@ class ManifestChanges:
 
 
 class ManifestVersion:
-    """One version of the manifest, pinned. A new handle for every read of the newest."""
+    """One version of the manifest. It stays at that version: to see a newer one, open another."""
 
     def __init__(self, location: Location, version: int | None = None) -> None:
-        """Raises TableNotFound where there is no manifest, or no such version of it."""
+        """Raises TableNotFound if there is no manifest, or no such version of it."""
         self.location = location
         try:
             if _is_absent(location):
@@ -198,7 +202,7 @@ class ManifestVersion:
             raise _unreadable(location, error) from None
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
-        #: What tells this version from a copy with the same number; None where nothing does.
+        #: Distinguishes this version from a copy with the same number; None if nothing does.
         self.identity = self._file_identity()
 
     @property
@@ -207,14 +211,14 @@ class ManifestVersion:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that the manifest has."""
+        """The manifest's columns."""
         return self.dataset.schema
 
     def has_column(self, name: str) -> bool:
         return name in self.schema.names
 
     def same_file(self, other: ManifestVersion) -> bool:
-        """Whether another handle is of this very version, not of a copy with the same number."""
+        """Whether both are the same version, and not copies with the same number."""
         return self.identity is not None and self.identity == other.identity
 
     def _file_identity(self) -> tuple[str, int, int, int, int] | None:
@@ -235,9 +239,13 @@ class ManifestVersion:
     # Questions
 
     def head(self) -> Head:
-        """The head row, or what the metadata of another client's manifest amounts to."""
+        """The head from its row, or from the metadata of another client's manifest.
+
+        Raises CorruptTable if the head row is lost or not unique, and TableNotFound if the dataset
+        is not the manifest of a table.
+        """
         if not {"object_id", "object_type"} <= set(self.schema.names):
-            raise TableNotFound(f"{self.location.uri} is no Lance namespace, so it is no table")
+            raise TableNotFound(f"{self.location.uri} is not a table: it is no Lance namespace")
         columns = ["object_id", "metadata", "sequence", "committed_at"]
         rows = self._read(columns, f"object_id = '{HEAD_ID}'").to_pylist()
         if len(rows) > 1:
@@ -253,7 +261,7 @@ class ManifestVersion:
         )
 
     def sequence(self) -> int | None:
-        """The version of the table that this version holds; None where its head row is lost."""
+        """The table's version in this version of the manifest; None if the head row is lost."""
         if not self.has_column("sequence"):
             return None
         rows = self._read(["sequence"], f"object_id = '{HEAD_ID}'").to_pylist()
@@ -262,7 +270,7 @@ class ManifestVersion:
     def transactions(self, since: int = 1, until: int | None = None) -> list[TransactionRecord]:
         """The transactions whose versions are in a range, both ends included, oldest first.
 
-        Those of expired versions are gone.
+        Transactions of expired versions are not included.
         """
         bounds = [f"object_type = '{TRANSACTION}'"]
         if since > 1:
@@ -285,7 +293,7 @@ class ManifestVersion:
         return {tag.name: tag for tag in tags}
 
     def epoch(self, query: str) -> EpochRecord | None:
-        """The last epoch of a stream that has landed."""
+        """The last committed epoch of a stream."""
         id = quote(names.stream_row(query))
         rows = self._read(["metadata"], f"object_id = {id}").column("metadata").to_pylist()
         epochs = [EpochRecord.from_metadata(json.loads(text)) for text in rows]
@@ -298,9 +306,9 @@ class ManifestVersion:
         ids: Sequence[str] | None = None,
         since: int | None = None,
     ) -> pa.Table:
-        """Columns of leaves: all of them, some by id, or those written since a version.
+        """Columns of all leaves, of some leaves by id, or of those written since a version.
 
-        A column that the manifest does not have is left out.
+        Columns that the manifest does not have are left out.
         """
         if ids is not None:
             return self._by_id(columns, ids)
@@ -330,25 +338,25 @@ class ManifestVersion:
         return [TimelineRow(*row) for row in zip(*cells, strict=True)]
 
     def changes_since(self, head: Head, columns: Sequence[str]) -> ManifestChanges | None:
-        """What happened since an earlier head; None where this manifest does not continue it.
+        """What happened since an earlier head; None if this manifest does not continue from it.
 
-        That is so for another table at the same place, for another line of history (the folder
-        was copied or restored), and where transactions in between have expired.
+        That is the case if there is another table at the same location, if the table has another
+        history (its folder was copied or restored), and if transactions in between have expired.
         """
         if not head.ours or self.table_id != head.table_id or not self.has_column("sequence"):
             return None
         own = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
-        made_by = names.transaction_row(head.transaction_id)
-        ends = f"object_id IN ('{HEAD_ID}', {quote(made_by)})"
-        # One read of everything: for Lance a few more columns cost less than a second read.
-        everything = list(dict.fromkeys([*own, *columns, STATISTICS]))
-        table = self._read(everything, f"sequence > {head.sequence} OR {ends}")
+        head_transaction = names.transaction_row(head.transaction_id)
+        ends = f"object_id IN ('{HEAD_ID}', {quote(head_transaction)})"
+        # One read for everything: a few more columns cost less than a second read.
+        all_columns = list(dict.fromkeys([*own, *columns, STATISTICS]))
+        table = self._read(all_columns, f"sequence > {head.sequence} OR {ends}")
         rows = table.select(own).to_pylist()
         heads = [row for row in rows if row["object_type"] == HEAD_TYPE]
         records = {row["sequence"]: row for row in rows if row["object_type"] == TRANSACTION}
         if len(heads) != 1 or head.sequence not in records:
             return None
-        if records[head.sequence]["object_id"] != made_by:
+        if records[head.sequence]["object_id"] != head_transaction:
             return None
         newest = head_of(heads[0])
         since = range(head.sequence + 1, newest.sequence + 1)
@@ -365,27 +373,30 @@ class ManifestVersion:
     def _by_id(self, columns: Sequence[str], ids: Sequence[str]) -> pa.Table:
         tables = []
         for start in range(0, len(ids), _IDS_AT_ONCE):
-            listed = ", ".join(quote(id) for id in ids[start : start + _IDS_AT_ONCE])
-            tables.append(self._read(columns, f"object_id IN ({listed})"))
+            id_list = ", ".join(quote(id) for id in ids[start : start + _IDS_AT_ONCE])
+            tables.append(self._read(columns, f"object_id IN ({id_list})"))
         return pa.concat_tables(tables) if tables else self._read(columns, "FALSE")
 
     def _read(self, columns: Sequence[str], filter: str, many: bool = False) -> pa.Table:
-        """Some rows. Where they are `many`, their columns are read along with the filter's.
+        """Read some rows. If they are `many`, their columns are read together with the filter's.
 
-        An index only makes it faster: where it is lost or damaged, rows are found without it.
+        Indexes only make reads faster: if one is missing or damaged, rows are read without it.
+        Raises TableNotFound if this version no longer exists, CorruptTable if it is damaged, and
+        PhalanxError if the store cannot be reached.
         """
-        known = set(self.schema.names)
-        wanted = [column for column in columns if column in known]
+        existing = set(self.schema.names)
+        present = [column for column in columns if column in existing]
         try:
-            return self._scan(wanted, filter, many, False if many else None)
+            return self._scan(present, filter, many, False if many else None)
         except LANCE_ERRORS as error:
+            lance_errors.raise_interrupt(error)
             if not many and not lance_errors.is_unreachable(error):
                 with contextlib.suppress(*LANCE_ERRORS):
-                    return self._scan(wanted, filter, many, False)
+                    return self._scan(present, filter, many, False)
             if not lance_errors.is_missing(error):
                 raise _unreadable(self.location, error) from error
             raise TableNotFound(
-                f"the table {self.location.uri} is not there any more as it was opened: it was "
+                f"the table {self.location.uri} no longer exists as it was opened: it was "
                 "dropped, or this version was removed by vacuum; if neither, run check()"
             ) from None
 
@@ -402,7 +413,7 @@ class ManifestVersion:
     # Changes
 
     def publish(self, head: Head) -> None:
-        """Write the copy of schema and specs that other clients read, where it is out of date."""
+        """Write the copy of schema and specs that other clients read, if it is out of date."""
         if not self.is_published(head):
             _publish(self.dataset, published_texts(head))
 
@@ -412,10 +423,10 @@ class ManifestVersion:
         return all(self.metadata.get(key) == text for key, text in texts.items())
 
     def compact(self, reindex: bool) -> None:
-        """Put small fragments together, so that reads and swaps stay fast.
+        """Merge small fragments, so that reads and swaps stay fast.
 
-        Best done while no swap is under way. One that meets it is tried again, and so may this
-        be: a failure has no consequences.
+        It is best called while no swap is in progress: a swap that conflicts with it is retried.
+        A compaction that fails is logged and has no effect: it can be repeated later.
         """
         dataset = self.location.open(self.location.manifest)
         try:
@@ -430,7 +441,7 @@ class ManifestVersion:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
 
     def add_read_version(self) -> ManifestVersion:
-        """The newest version of the manifest, with the column that makes a table strong."""
+        """Add the column that makes a table strong; returns the newest version of the manifest."""
         if not self.has_column(READ_VERSION):
             column = pa.field(READ_VERSION, pa.uint64())
             self.location.open(self.location.manifest).add_columns(column)
@@ -439,10 +450,10 @@ class ManifestVersion:
     def prepare_for(
         self, specs: Sequence[PartitionSpec], known: Sequence[PartitionSpec]
     ) -> ManifestVersion:
-        """The newest version of the manifest, with a column for every field of some specs.
+        """Add a column for every field of `specs`; returns the newest version of the manifest.
 
-        New specs are published for other clients. A column that no spec in `known` has is left
-        over from a transaction that failed. Raises SwapLost where another commit came first.
+        New specs are published for other clients. A column that no spec in `known` has was left by
+        a transaction that failed. Raises SwapLost if another commit came first.
         """
         try:
             return self._prepare_for(specs, known)
@@ -475,32 +486,33 @@ class ManifestVersion:
         return ManifestVersion(self.location)
 
     def swap(self, update: ManifestUpdate) -> int:
-        """Write and remove rows, if nobody has written a head since this version.
+        """Write and remove rows, unless another head was written since this version.
 
-        Returns the new version. Raises SwapLost where somebody has; nothing is written then.
+        Returns the new version of the manifest. Raises SwapLost if another head was written;
+        nothing is written then.
         """
         rows, removed = update.to_table(), update.removed
-        # Through the index a few rows are merged fast; many exhaust the memory it may use.
+        # The index makes a merge of a few rows fast; many rows would exceed its memory limit.
         use_index = rows.num_rows <= _INDEXED_ROWS and not removed
         try:
             return self._swap(rows, removed, use_index)
         except OSError as error:
             if not use_index or not lance_errors.is_damage(error):
                 raise
-            # Perhaps the index is lost. Should the first try have landed, this one loses.
+            # The index may be damaged. If the first attempt has landed after all, this one loses.
             return self._swap(rows, removed, False)
 
     def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> int:
-        # The merge moves the handle it runs on: a handle of its own keeps this one pinned.
+        # The merge moves its handle to the new version, so it does not run on ours.
         try:
             target = self.location.open(self.location.manifest, self.version)
         except LANCE_ERRORS as error:
             if not lance_errors.is_missing(error):
                 raise
-            # Without the versions since then, Lance could not tell what has happened.
+            # Without the versions since then, Lance would not detect a conflict.
             raise SwapLost(f"version {self.version} of the manifest is gone") from None
-        known = set(target.schema.names)
-        missing = [name for name in rows.schema.names if name not in known]
+        existing = set(target.schema.names)
+        missing = [name for name in rows.schema.names if name not in existing]
         if missing:
             raise CorruptTable(
                 f"the manifest of {self.location.uri} has lost the columns {', '.join(missing)}"
@@ -508,14 +520,14 @@ class ManifestVersion:
         ordered = rows.select([name for name in target.schema.names if name in rows.schema.names])
         types = [target.schema.field(name).type for name in ordered.schema.names]
         if ordered.schema.types != types:
-            # A column was widened by a transaction that failed before its swap.
+            # A transaction that failed before its swap has widened a column.
             ordered = ordered.cast(pa.schema(zip(ordered.schema.names, types, strict=True)))
         merge = target.merge_insert("object_id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge = merge.use_index(use_index)
         if removed:
-            listed = ", ".join(quote(id) for id in removed)
-            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({listed})")
+            id_list = ", ".join(quote(id) for id in removed)
+            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({id_list})")
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:
@@ -526,14 +538,14 @@ class ManifestVersion:
 
 
 class NoManifest(ManifestVersion):
-    """The manifest of a table that does not exist yet: nothing can be read from it."""
+    """The manifest of a table that does not exist yet. It cannot be read."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
 
 
 def head_of(row: Mapping[str, Any]) -> Head:
-    """The head from its row. Raises CorruptTable where the row has lost a column."""
+    """The head from its row. Raises CorruptTable if the row has no version."""
     if row.get("sequence") is None or row.get("committed_at") is None:
         raise CorruptTable("the head row has lost its version: run repair() on the table")
     committed: dt.datetime = row["committed_at"]
@@ -546,12 +558,12 @@ def _transaction_of(row: Mapping[str, Any]) -> TransactionRecord:
 
 
 def _is_absent(location: Location) -> bool:
-    """Whether a look at the file system is enough: Lance tries for seconds."""
+    """Whether the file system shows that there is no manifest: Lance would retry for seconds."""
     return location.path is not None and not os.path.isdir(location.manifest)
 
 
 def _unreadable(location: Location, error: Exception) -> PhalanxError:
-    """Why a manifest cannot be opened."""
+    """The error for a manifest that cannot be opened or read."""
     if lance_errors.is_missing(error):
         return TableNotFound(f"there is no table at {location.uri}: make one with phalanx.create")
     if lance_errors.is_unknown_store(error):

@@ -1,16 +1,16 @@
 """What a swap writes to the manifest: rows to put and rows to remove.
 
-The layout is Appendix C of the specification. Columns and rows that the specification does not
-know are ours, and stock clients pass over them:
+The layout is Appendix C of the specification. Phalanx adds columns and rows of its own, which stock
+clients ignore:
 
 | column                                | on rows                   | holds                       |
 |---------------------------------------|---------------------------|-----------------------------|
-| `spec_id`                             | table                     | the spec it was written by  |
+| `spec_id`                             | table                     | the leaf's spec             |
 | `version_number`                      | table                     | the newest in its timeline  |
 | `row_count byte_count fragment_count` | table                     | the leaf's size             |
 | `column_stats`                        | table                     | read only on request        |
 | `sequence`                            | table, __head, transaction| the version that wrote it   |
-| `committed_at`                        | __head, transaction       | when                        |
+| `committed_at`                        | __head, transaction       | the time of that version    |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAMESPACE, TABLE, VERSION = "namespace", "table", "table_version"
 TRANSACTION, TAG, STREAM = "transaction", "tag", "stream"
 READ_VERSION = "read_version"
 STATISTICS = "column_stats"
-#: The columns that are looked up by value.
+#: The columns that have an index, because rows are looked up by their values.
 INDEXED = ("object_id", "sequence")
 
 _FIXED = [
@@ -60,9 +60,9 @@ _FIXED = [
 
 
 def manifest_schema(specs: Iterable[PartitionSpec], strong: bool = True) -> pa.Schema:
-    """The manifest's columns, with one for each partition field that there ever was.
+    """The manifest's columns, including one for each partition field of any spec.
 
-    A table without `read_version` is weak: its leaves are read as they are on main.
+    A table without `read_version` is weak: its leaves are read at their newest version on main.
     """
     fields = {field.field_id: field for spec in specs for field in spec.fields}
     fixed = [field for field in _FIXED if strong or field.name != READ_VERSION]
@@ -102,7 +102,7 @@ class ManifestUpdate:
         values: Mapping[str, Any] | None = None,
         **columns: Any,
     ) -> None:
-        """Write a row, in the place of one with the same id. `values` are keys by field id."""
+        """Write a row, replacing any with the same id. `values` are keys by field id."""
         row = {f"{COLUMN_PREFIX}{id}": key for id, key in (values or {}).items()}
         row |= columns
         row["object_id"], row["object_type"] = object_id, object_type
@@ -122,7 +122,7 @@ class ManifestUpdate:
         )
 
     def put_transaction(self, record: TransactionRecord) -> None:
-        """The record of a transaction: it makes a retry a no-op, and is the table's history."""
+        """Write the record of a transaction: it makes a retry a no-op, and is part of history."""
         self.put(
             names.transaction_row(record.id),
             TRANSACTION,
@@ -141,11 +141,11 @@ class ManifestUpdate:
         self.put(names.stream_row(record.query), STREAM, record.to_metadata())
 
     def put_spec(self, spec: PartitionSpec) -> None:
-        """The namespace of a spec, which says what the spec is."""
+        """Write the namespace of a spec, whose metadata contains the spec."""
         self.put(spec.namespace, NAMESPACE, {"partition_spec": spec.dumps()})
 
     def put_namespaces(self, leaf: LeafRow, spec: PartitionSpec) -> None:
-        """The namespaces that a new leaf is in, outermost first."""
+        """Write the namespaces that a new leaf is in."""
         values: dict[str, Any] = {}
         namespaces = names.namespaces_above(leaf.object_id)
         for id, field, key in zip(namespaces, spec.fields, leaf.keys, strict=True):
@@ -159,9 +159,10 @@ class ManifestUpdate:
         sequence: int,
         column_stats: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """A leaf as it is from a version of the table on, and the next row of its timeline.
+        """Write a leaf as of a version of the table, and the next row of its timeline.
 
-        A leaf of a weak table has neither sizes nor a timeline: it is read as it is on main.
+        A leaf of a weak table has no sizes and no timeline: it is read at its newest version on
+        main.
         """
         metadata = partition_texts(spec.fields, leaf.keys)
         values = {f.field_id: key for f, key in zip(spec.fields, leaf.keys, strict=True)}

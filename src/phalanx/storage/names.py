@@ -10,12 +10,12 @@
 | tag           | `__tag$<name>`                          |
 | stream        | `__stream$<query id>`                   |
 
-Ids are put together and taken apart here and nowhere else.
+Ids are built and parsed only in this module.
 
-A namespace is called by 16 characters of base36, as the specification asks. Ours come from a
-keyed hash of the spec, the path so far and the value, so that two writers who create the same
-partition at once arrive at the same name, and nobody without the table's salt can guess a value
-from one.
+The name of a namespace is 16 characters of base36, as the specification requires. It is a keyed
+hash of the spec, the path so far and the value, so that two writers that create the same partition
+concurrently choose the same name, and nobody without the table's salt can guess a value from a
+name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.model.domains import PER_SECOND, domain_of
+from phalanx.model.calendar import PER_SECOND
+from phalanx.model.domains import domain_of
 
 SEPARATOR = "$"
 LEAF = "dataset"
@@ -48,7 +49,8 @@ def namespace_names(
 ) -> list[str]:
     """The names of the namespaces from the spec down to the leaf with these values.
 
-    `known` are the names of the outer ones that exist already, whatever they are called.
+    `known` are the names of the outer namespaces that exist already. Another client may have chosen
+    them.
     """
     path = object_id(spec_id, known)
     names = list(known)
@@ -60,7 +62,7 @@ def namespace_names(
 
 
 def object_id(spec_id: int, names: Sequence[str]) -> str:
-    """The id of a namespace, or of the spec's own where there are no names."""
+    """The id of a namespace, or of the spec's own namespace if there are no names."""
     return SEPARATOR.join([f"v{spec_id}", *names])
 
 
@@ -74,7 +76,7 @@ def is_leaf_id(id: str) -> bool:
 
 
 def is_leaf_folder(name: str) -> bool:
-    """Whether a folder is named as the folder of a leaf; no other is ever removed whole."""
+    """Whether a folder is named like the folder of a leaf; only such folders are removed whole."""
     return _LEAF_FOLDER.fullmatch(name) is not None
 
 
@@ -85,7 +87,7 @@ def spec_of(id: str) -> int | None:
 
 
 def is_spec(id: str) -> bool:
-    """Whether a namespace is the spec's own, above all others."""
+    """Whether a namespace is the spec's own, which contains all others."""
     return SEPARATOR not in id
 
 
@@ -112,7 +114,7 @@ def version_id(leaf: str, number: int) -> str:
 
 
 def leaf_version(id: str) -> tuple[str, int] | None:
-    """The leaf and number of a row in a timeline; None where the id has no number."""
+    """The leaf and number of a row in a timeline; None if the id has no number."""
     leaf, _, number = id.rpartition(SEPARATOR)
     return (leaf, int(number)) if number.isascii() and number.isdigit() else None
 
@@ -135,7 +137,7 @@ def leaf_folder(salt: bytes, leaf: str) -> str:
 
 
 def encode(key: Any, type: pa.DataType) -> bytes:
-    """A value as bytes that a wider type of the same kind encodes in the same way.
+    """Encode a value as bytes, so that a wider type of the same kind gives the same bytes.
 
     | type                  | bytes                                                     |
     |-----------------------|-----------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Folders that hold tables: what is in one, and how one goes, on a disk or in an object store."""
+"""Folders that hold tables, on disk or in an object store: listed, read, written and removed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phalanx.storage.location import MANIFEST, Location
 
 
 def children(folder: Location) -> set[str]:
-    """The names of the folders and files right inside a folder; none where it does not exist."""
+    """The names of the folders and files directly in a folder; empty if it does not exist."""
     if folder.path is not None:
         with contextlib.suppress(OSError):
             return set(os.listdir(folder.path))
@@ -24,21 +24,21 @@ def children(folder: Location) -> set[str]:
 
 
 def remove(folder: Location) -> None:
-    """Delete a folder and everything in it. On a disk it is gone all at once."""
+    """Delete a folder and everything in it. On disk it disappears atomically."""
     if folder.path is not None:
-        # First out of sight: nobody sees half a table.
+        # Rename it first, so that no reader sees half a table.
         hidden = folder.path.with_name(f".{folder.path.name}.{uuid.uuid4().hex}.dropped")
         os.rename(folder.path, hidden)
         shutil.rmtree(hidden, ignore_errors=True)
         return
     session = _session(folder)
-    # The manifest first: what is left without it is no table.
+    # The manifest first: without it, the rest is no longer a table.
     for path in sorted(session.list(), key=lambda path: not path.startswith(f"{MANIFEST}/")):
         session.delete_file(path)
 
 
 def write(folder: Location, name: str, content: bytes) -> None:
-    """Put a small file into a folder, which is made where it does not exist."""
+    """Write a small file into a folder, which is created if it does not exist."""
     if folder.path is not None:
         folder.path.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_bytes(content)
@@ -50,7 +50,7 @@ def write(folder: Location, name: str, content: bytes) -> None:
 
 
 def read(folder: Location, name: str) -> bytes | None:
-    """A small file of a folder; None where there is none."""
+    """The content of a small file in a folder; None if it does not exist."""
     if folder.path is not None:
         with contextlib.suppress(OSError):
             return (folder.path / name).read_bytes()

@@ -25,8 +25,9 @@ import pyarrow as pa
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.evolution import is_wider
+from phalanx.model.literals import quote
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
-from phalanx.model.spelling import quote, read_value, value_text
+from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS

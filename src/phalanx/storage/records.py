@@ -1,7 +1,7 @@
-"""Rows of the manifest, and facts about leaves, as values.
+"""Rows of the manifest, and facts about leaves, as typed values.
 
-A row's metadata is a flat map of strings, as stock clients demand. Here it is typed, and nothing
-above storage reads it.
+A row's metadata is a flat map of strings, as stock clients require. It is parsed and written here;
+nothing above storage reads it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from phalanx.storage.head import Head
 class LeafRow:
     """One leaf of a snapshot.
 
-    `keys` are its partition values. `index` is its place among the snapshot's leaves, -1 for a leaf
-    that is not there yet. `read_version` is None for the newest version on main, as in weak tables.
+    `keys` are its partition values. `index` is its position in the snapshot's leaves, -1 for a new
+    leaf. `read_version` is None if the newest version on main is read, as in weak tables.
     """
 
     index: int
@@ -36,19 +36,19 @@ class LeafRow:
 
     @property
     def names(self) -> list[str]:
-        """The names of the namespaces above it, without the spec's."""
+        """The names of the namespaces that it is in, without the spec's, outermost first."""
         return names.names_in(self.object_id)
 
 
 class TimelineRow(NamedTuple):
-    """One version of a leaf's timeline."""
+    """One version in a leaf's timeline."""
 
     id: str
     read_version: int | None
 
     @property
     def leaf(self) -> str | None:
-        """The id of the leaf; None where the row is not numbered."""
+        """The id of the leaf; None if the row has no number."""
         parts = names.leaf_version(self.id)
         return None if parts is None else parts[0]
 
@@ -57,7 +57,7 @@ class TimelineRow(NamedTuple):
 class TransactionRecord:
     """One transaction of the table's history.
 
-    A count is None where the transaction does not say, as those that change no rows.
+    A count is None if the transaction does not record it, for example because it changes no rows.
     """
 
     id: str
@@ -67,14 +67,14 @@ class TransactionRecord:
     rows_added: int | None = None
     rows_removed: int | None = None
     leaves: int | None = None
-    #: How many rows of the manifest were removed with it, the leaves' timelines aside in upkeep.
+    #: How many rows of the manifest it removed, not counting timelines that maintenance expired.
     removals: int | None = None
-    #: How many snapshots expired with it.
+    #: How many snapshots it expired.
     snapshots: int | None = None
 
     @property
     def may_remove_leaves(self) -> bool:
-        """Whether leaves may have left the table: a snapshot from before must be read again."""
+        """Whether it may have removed leaves, so that an earlier snapshot must be read again."""
         return self.removals != 0
 
     @property
@@ -95,7 +95,7 @@ class TransactionRecord:
 
     @staticmethod
     def of(head: Head, operation: str, **counts: int) -> TransactionRecord:
-        """The record of the transaction that makes a head."""
+        """The record of the transaction that writes a head."""
         return TransactionRecord(
             head.transaction_id, head.sequence, head.committed_at, operation, **counts
         )
@@ -114,9 +114,9 @@ class TransactionRecord:
         )
 
 
-#: The operation that moves rows to other leaves, and changes none.
+#: The operation that moves rows to other leaves without changing them.
 MOVES_ROWS = "rewrite"
-#: The counts of a transaction, and what they are called in the metadata.
+#: The counts of a transaction and their keys in the metadata.
 _COUNTS = {
     "rows_added": "rows_added",
     "rows_removed": "rows_removed",
@@ -128,11 +128,11 @@ _COUNTS = {
 
 @dataclass(frozen=True)
 class TagRecord:
-    """A name that keeps a version of the table."""
+    """A name for a version of the table, which keeps the version from expiring."""
 
     name: str
     version: int
-    #: The version of the manifest that holds it.
+    #: The version of the manifest that holds the version of the table.
     manifest_version: int
 
     def to_metadata(self) -> dict[str, str]:
@@ -147,7 +147,7 @@ class TagRecord:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """The last epoch of a stream that has landed, and the version that it landed as."""
+    """The last committed epoch of a stream, and the version of the table that it created."""
 
     query: str
     epoch: int
@@ -171,7 +171,7 @@ def _number(text: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class FragmentSize:
-    """A fragment of a leaf's version, as far as it is known without reading its rows."""
+    """A fragment of a version of a leaf: what Lance's metadata says about it."""
 
     id: int
     #: Rows that are not deleted.
@@ -188,13 +188,13 @@ class FragmentSize:
 
     @property
     def live_bytes(self) -> int:
-        """What its rows would take without the deleted ones, about."""
+        """About how many bytes the rows would take without the deleted ones."""
         return self.bytes * self.rows // max(1, self.rows + self.deletions)
 
     def is_still(self, other: FragmentSize) -> bool:
-        """Whether this is a fragment of an earlier version with the very same rows.
+        """Whether this fragment has the same rows as one of another version of the leaf.
 
-        Columns may have been added or dropped since, in files of their own.
+        Columns may have been added or dropped in between, in separate files.
         """
         same = (self.id, self.rows, self.deletions) == (other.id, other.rows, other.deletions)
         return same and bool(self.paths & other.paths)
@@ -204,7 +204,7 @@ class FragmentSize:
 class LeafChange:
     """What one commit did to a leaf."""
 
-    #: The fragments that it changed or removed; None where that is not known, or all of them.
+    #: The fragments that it changed or removed; None if they are unknown, or all of them.
     touched: frozenset[int] | None
     adds_rows: bool = False
     removes_rows: bool = False

@@ -1,1 +1,1 @@
-"""What a user does with a table: create, open, append, scan, change, evolve, maintain it."""
+"""Tables: create, open, read, change, evolve and maintain them."""

@@ -1,16 +1,20 @@
 """Advice on partitions: which are too small, too large or skewed, and what would be better.
 
-Everything comes from the manifest: no leaf is opened. What another spec would make of the table is
-worked out from the values and sizes of the leaves there are. Where a field becomes coarser that is
-exact, because the new value of a leaf follows from the old one. Where rows would be cut finer, it
-is an estimate, which takes them to be spread evenly.
+Everything comes from the manifest: no leaf is opened. The leaves that another spec would make are
+predicted from the values and sizes of the present ones. Where a field becomes coarser, that is
+exact, because the new value of a leaf follows from the old one. Where it becomes finer, it is an
+estimate, which assumes that rows are spread evenly.
+
+Advice says what to do as actions: a method of the table and its arguments. How an action is
+written, as a call in Python, a statement in SQL or a command in a shell, is up to those who show
+it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,16 +24,16 @@ from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.partition_advice import (
     MOST_BUCKETS,
-    UNITS,
-    Cut,
-    CutField,
+    Candidate,
+    CandidateField,
+    by_time,
     coarser,
     entries_of,
     finer,
 )
 from phalanx.model.predicates import EVERYTHING
-from phalanx.model.specs import build_spec
-from phalanx.model.transforms import Bucket, Extract
+from phalanx.model.specs import CustomField, build_spec
+from phalanx.model.transforms import Bucket
 from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
@@ -55,6 +59,26 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
+class Action:
+    """Something to do: the name of a table's method, and its arguments by their names."""
+
+    verb: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The call in Python. The only argument that must be given goes without its name."""
+        arguments = ", ".join(
+            _shown(value) if name == "partition_by" else f"{name}={_shown(value)}"
+            for name, value in self.arguments.items()
+        )
+        return f"table.{self.verb}({arguments})"
+
+
+#: How an action is written.
+Spelling = Callable[[Action], str]
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing that could be better.
 
@@ -67,25 +91,38 @@ class Finding:
     leaves: int = 0
     examples: tuple[str, ...] = ()
     #: What to do about it, if it is not the other spec that is suggested.
-    python: str | None = None
-    sql: str | None = None
+    actions: tuple[Action, ...] = ()
+
+    @property
+    def python(self) -> str | None:
+        """What to do about it, as calls in Python."""
+        return "\n".join(map(str, self.actions)) or None
 
 
 @dataclass(frozen=True)
 class BetterSpec:
-    """A spec that would suit the rows there are better."""
+    """A spec that would suit the rows of the table better."""
 
     #: As `evolve_partitioning` takes it.
     partition_by: tuple[Any, ...]
-    #: What the table would have, and the sizes of those leaves.
+    #: How many leaves the table would have, and their sizes.
     leaves: int
     median_bytes: int
     smallest_bytes: int
     largest_bytes: int
-    #: Whether that is known, or takes rows to be spread evenly.
+    #: Whether that is exact, or assumes that rows are spread evenly.
     exact: bool
-    python: str
-    sql: str
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What gives the table this spec: evolve it, and move the rows of the earlier ones."""
+        evolve = Action("evolve_partitioning", {"partition_by": list(self.partition_by)})
+        return evolve, Action("rewrite")
+
+    @property
+    def python(self) -> str:
+        """What gives the table this spec, as calls in Python."""
+        return "\n".join(map(str, self.actions))
 
     def __str__(self) -> str:
         about = "" if self.exact else "about "
@@ -99,7 +136,7 @@ class BetterSpec:
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` found."""
+    """The report of `advise`."""
 
     uri: str
     partition_by: tuple[str, ...]
@@ -116,28 +153,24 @@ class Advice:
         return not self.findings and self.better is None
 
     def __str__(self) -> str:
+        return self.text(str)
+
+    def text(self, spell: Spelling) -> str:
+        """The advice for a reader, with actions as `spell` writes them."""
         fields = ", ".join(self.partition_by) or "nothing"
         held = "an unknown number of rows"
         if self.rows is not None and self.bytes is not None:
             held = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
         lines = [f"{self.uri}: {count_text(self.leaves, 'leaf')}, {held}, partitioned by {fields}"]
-        for found in self.findings:
-            lines.append(f"- {found.text}")
-            lines += _commands(found.python, found.sql)
+        for finding in self.findings:
+            lines.append(f"- {finding.text}")
+            lines += [f"    {spell(action)}" for action in finding.actions]
         if self.better is not None:
             lines.append(f"- {self.better}")
-            lines += _commands(self.better.python, self.better.sql)
+            lines += [f"    {spell(action)}" for action in self.better.actions]
         if self.ok:
             lines.append("nothing to do: its partitions and files are of good size")
         return "\n".join(lines)
-
-
-def _commands(python: str | None, sql: str | None) -> list[str]:
-    if python is None or sql is None:
-        return []
-    return [*(f"    {line}" for line in python.splitlines()), "  or, in Spark:"] + [
-        f"    {line}" for line in sql.splitlines()
-    ]
 
 
 def advise(snapshot: Snapshot, leaf_bytes: int = LEAF_BYTES) -> Advice:
@@ -152,9 +185,7 @@ class _Adviser:
         self._snapshot, self._target = snapshot, target
         self._leaves, self._head = snapshot.leaves, snapshot.head
         self._plan = Plan(snapshot, EVERYTHING)
-        parts = [part for part in snapshot.location.uri.split("/") if part]
-        self._name = ".".join(parts[-2:])
-        self._start = Cut((), np.zeros(0), np.zeros(0))
+        self._start = Candidate((), np.zeros(0), np.zeros(0))
 
     def advice(self) -> Advice:
         leaves, head = self._leaves, self._head
@@ -176,7 +207,7 @@ class _Adviser:
                 better = self._better(current)
             if better is None:
                 # Nothing can be done about small leaves, and large ones can at least be sorted.
-                uneven = [self._sorted(found) for found in uneven if found.kind != "small"]
+                uneven = [self._sorted(finding) for finding in uneven if finding.kind != "small"]
             findings += uneven
         return Advice(
             self._snapshot.location.uri,
@@ -207,8 +238,7 @@ class _Adviser:
                 f"{count_text(count, 'leaf')} of earlier specs could be moved to {newest}",
                 count,
                 self._names(np.flatnonzero(self._leaves.spec_ids != self._head.spec_id)),
-                "table.rewrite()",
-                self._call("rewrite"),
+                (Action("rewrite"),),
             )
 
     def _files(self, known: Array) -> Iterator[Finding]:
@@ -224,8 +254,7 @@ class _Adviser:
                 f"many small files: {total:,} of {size_text(mean)} on average",
                 len(many),
                 self._names(many),
-                "table.optimize()",
-                self._call("optimize"),
+                (Action("optimize"),),
             )
 
     def _small(self, current: Array) -> Iterator[Finding]:
@@ -274,43 +303,40 @@ class _Adviser:
             names,
         )
 
-    def _sorted(self, found: Finding) -> Finding:
+    def _sorted(self, finding: Finding) -> Finding:
         """What helps where no other spec does: order within the leaf."""
         column = self._bucket_column(())
-        if column is None or found.python is not None:
-            return found
+        if column is None or finding.actions:
+            return finding
         return replace(
-            found,
-            text=f"{found.text}; no other spec would be better, but sorted by a column that "
+            finding,
+            text=f"{finding.text}; no other spec would be better, but sorted by a column that "
             "queries filter by, less of it would be read",
-            python=f"table.optimize(sort_by=[{column!r}])",
-            sql=self._call("optimize", f"sort_by => '{column}'"),
+            actions=(Action("optimize", {"sort_by": [column]}),),
         )
 
     def _names(self, indices: Array) -> tuple[str, ...]:
         return tuple(self._plan.short_name_of(row) for row in self._leaves.rows(indices[:_NAMED]))
 
-    def _call(self, procedure: str, *arguments: str) -> str:
-        given = ", ".join([f"table => '{self._name}'", *arguments])
-        return f"CALL lake.system.{procedure}({given})"
-
     # What would be better
 
     def _better(self, current: Array) -> BetterSpec | None:
         """The best spec that can be reached by small changes, if it is worth the move."""
-        start = cut = self._start = self._cut(current)
-        score = first = self._score(cut)
+        start = candidate = self._start = self._current(current)
+        score = first = self._score(candidate)
         for _ in range(8):
-            found = [(self._score(other), n, other) for n, other in enumerate(self._moves(cut))]
-            best = min(found, default=None, key=lambda one: one[:2])
+            moves = [
+                (self._score(other), n, other) for n, other in enumerate(self._moves(candidate))
+            ]
+            best = min(moves, default=None, key=lambda move: move[:2])
             if best is None or best[0] >= score - 1e-9:
                 break
-            score, _, cut = best
-        if cut is start or first - score < _WORTH_IT:
+            score, _, candidate = best
+        if candidate is start or first - score < _WORTH_IT:
             return None
-        return self._described(cut)
+        return self._described(candidate)
 
-    def _cut(self, current: Array) -> Cut:
+    def _current(self, current: Array) -> Candidate:
         leaves, head = self._leaves, self._head
         fields = []
         for spec_field in head.spec.fields:
@@ -320,7 +346,7 @@ class _Adviser:
                 for source in spec_field.sources(head.schema)
             ]
             fields.append(
-                CutField(
+                CandidateField(
                     spec_field.transform,
                     tuple(name or "" for name in names),
                     column,
@@ -328,61 +354,53 @@ class _Adviser:
                     name=spec_field.field_id,
                 )
             )
-        return Cut(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
+        return Candidate(tuple(fields), leaves.byte_counts[current], leaves.row_counts[current])
 
-    def _score(self, cut: Cut) -> float:
-        """How many doublings leaves are away from their size: the mean, by number and by bytes."""
-        sizes, counts, _ = cut.predicted()
+    def _score(self, candidate: Candidate) -> float:
+        """How many doublings leaves are away from the target: the mean, by number and by bytes."""
+        sizes, counts, _ = candidate.predicted()
         away = np.abs(np.log2(np.maximum(sizes, 1) / self._target)) - _AS_GOOD
         away = np.maximum(away, 0)
         weights = sizes * counts
         by_bytes = float((away * weights).sum() / max(1.0, weights.sum()))
         mean = (float((away * counts).sum() / counts.sum()) + by_bytes) / 2
         # Fields are there because queries filter by them, and nobody filters by a bucket.
-        kept = {one.columns for one in cut.fields}
-        hashed = {one.columns for one in cut.fields if isinstance(one.transform, Bucket)}
+        kept = {one.columns for one in candidate.fields}
+        hashed = {one.columns for one in candidate.fields if isinstance(one.transform, Bucket)}
         lost = [
             one
             for one in self._start.fields
             if one.columns not in kept
             or (one.columns in hashed and not isinstance(one.transform, Bucket))
         ]
-        added = [f for f in cut.fields if isinstance(f.transform, Bucket) and f.column is None]
+        added = [
+            f for f in candidate.fields if isinstance(f.transform, Bucket) and f.column is None
+        ]
         return mean + _LOST * len(lost) + _ADDED * len(added)
 
-    def _moves(self, cut: Cut) -> Iterator[Cut]:
+    def _moves(self, candidate: Candidate) -> Iterator[Candidate]:
         """Specs that differ in one field, gentle changes first; inner fields before outer ones."""
-        for number in reversed(range(len(cut.fields))):
-            for less in coarser(cut.fields[number]):
-                yield cut.with_fields(number, (less,))
-        for number in reversed(range(len(cut.fields))):
-            if self._can_go(cut, number):
-                yield cut.with_fields(number, ())
-        for number, one in enumerate(cut.fields):
+        for number in reversed(range(len(candidate.fields))):
+            for less in coarser(candidate.fields[number]):
+                yield candidate.with_fields(number, (less,))
+        for number in reversed(range(len(candidate.fields))):
+            if candidate.can_lose(number):
+                yield candidate.with_fields(number, ())
+        for number, one in enumerate(candidate.fields):
             for more in finer(one):
-                yield cut.with_fields(number, more)
-        if not cut.fields:
-            yield from self._by_time(cut)
-        column = self._bucket_column(cut.fields)
-        if column is not None and not any(isinstance(f.transform, Bucket) for f in cut.fields):
+                yield candidate.with_fields(number, more)
+        if not candidate.fields:
+            yield from self._by_time(candidate)
+        column = self._bucket_column(candidate.fields)
+        if column is not None and not any(
+            isinstance(f.transform, Bucket) for f in candidate.fields
+        ):
             for power in range(1, int(math.log2(MOST_BUCKETS)) + 1):
-                added = CutField(Bucket(2**power), (column,), None, factor=2**power)
-                yield cut.with_fields(len(cut.fields), (added,))
+                added = CandidateField(Bucket(2**power), (column,), None, factor=2**power)
+                yield candidate.with_fields(len(candidate.fields), (added,))
 
-    @staticmethod
-    def _can_go(cut: Cut, number: int) -> bool:
-        """A year stays as long as there is a month of it: a month alone prunes badly."""
-        one = cut.fields[number]
-        if not isinstance(one.transform, Extract):
-            return True
-        inner = UNITS[UNITS.index(type(one.transform)) + 1 :]
-        return not any(
-            other.columns == one.columns and isinstance(other.transform, inner)
-            for other in cut.fields
-        )
-
-    def _by_time(self, cut: Cut) -> Iterator[Cut]:
-        """An unpartitioned table by its first column of times, as far as they reach."""
+    def _by_time(self, candidate: Candidate) -> Iterator[Candidate]:
+        """An unpartitioned table by its first timestamp column, in units that suit its range."""
         leaves, schema = self._leaves, self._head.schema
         stats = read_statistics(
             self._snapshot, leaves.rows(range(*leaves.range_of(self._head.spec_id)))
@@ -391,7 +409,9 @@ class _Adviser:
             if len(column.path) > 1 or not pa.types.is_timestamp(column.type):
                 continue
             bounds = [
-                found[column.field_id] for found in stats.values() if column.field_id in found
+                statistics[column.field_id]
+                for statistics in stats.values()
+                if column.field_id in statistics
             ]
             ends = [b.low for b in bounds if b.low is not None]
             ends += [b.high for b in bounds if b.high is not None]
@@ -402,33 +422,28 @@ class _Adviser:
                 array.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
             )
             days = (last - first) / 86_400e6
-            for depth, unit in ((1, 365.25), (2, 30.44), (3, 1.0)):
-                made = [
-                    CutField(part(), column.path, None, factor=1) for part in UNITS[: depth - 1]
-                ]
-                count = max(1, math.ceil(days / unit))
-                made.append(CutField(UNITS[depth - 1](), column.path, None, factor=count))
-                yield cut.with_fields(0, tuple(made))
+            for fields in by_time(column.path[0], days):
+                yield candidate.with_fields(0, fields)
             return
 
-    def _bucket_column(self, fields: Sequence[CutField]) -> str | None:
-        """A column that rows could be spread by: likely one with many values."""
+    def _bucket_column(self, fields: Sequence[CandidateField]) -> str | None:
+        """A column to spread rows by, preferably one that has many values."""
         used = {f.columns[0] for f in fields} | {
             f.spell(self._head.schema) for f in self._head.spec.fields
         }
-        found: list[tuple[bool, int, str]] = []
+        candidates: list[tuple[bool, int, str]] = []
         for column in self._head.schema.columns.values():
             name, type = column.path[0], column.type
             if len(column.path) > 1 or name in used:
                 continue
             if pa.types.is_integer(type) or pa.types.is_string(type):
                 likely = name.lower() == "id" or name.lower().endswith("_id")
-                found.append((not likely, len(found), name))
-        return min(found)[2] if found else None
+                candidates.append((not likely, len(candidates), name))
+        return min(candidates)[2] if candidates else None
 
-    def _described(self, cut: Cut) -> BetterSpec | None:
-        sizes, counts, exact = cut.predicted()
-        entries = entries_of(cut.fields)
+    def _described(self, candidate: Candidate) -> BetterSpec | None:
+        sizes, counts, exact = candidate.predicted()
+        entries = entries_of(candidate.fields)
         try:
             head = self._head
             number = max(spec.id for spec in head.specs) + 1
@@ -439,8 +454,6 @@ class _Adviser:
             return None
         order = np.argsort(sizes)
         middle = np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)
-        listed = ", ".join(_shown(entry) for entry in entries)
-        texts = ", ".join(_text(entry) for entry in entries).replace("'", "''")
         return BetterSpec(
             tuple(entries),
             max(1, round(float(counts.sum()))),
@@ -448,18 +461,13 @@ class _Adviser:
             int(sizes.min()),
             int(sizes.max()),
             exact,
-            f"table.evolve_partitioning([{listed}])\ntable.rewrite()",
-            self._call("evolve_partitioning", f"partition_by => '{texts}'")
-            + "\n"
-            + self._call("rewrite"),
         )
 
 
-def _shown(entry: Any) -> str:
-    if isinstance(entry, str):
-        return repr(entry)
-    return f"phalanx.expr({entry.sql!r}, {list(entry.columns)!r}, name={entry.name!r})"
-
-
-def _text(entry: Any) -> str:
-    return entry if isinstance(entry, str) else _shown(entry)
+def _shown(value: Any) -> str:
+    """An argument in Python."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, CustomField):
+        return f"phalanx.expr({value.sql!r}, {list(value.columns)!r}, name={value.name!r})"
+    return repr(value)

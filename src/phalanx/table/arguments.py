@@ -1,14 +1,14 @@
-"""Arguments of public calls, checked before anything is done."""
+"""Checks of arguments that several public calls share."""
 
 from __future__ import annotations
 
 from phalanx.errors import InvalidInput
 
 
-def positive(given: int | None, default: int, name: str) -> int:
-    """A bound that somebody gave, or the usual one. Raises InvalidInput for what is none."""
-    if given is None:
+def positive(value: int | None, default: int, name: str) -> int:
+    """The value of an argument, or its default. Raises InvalidInput for anything below 1."""
+    if value is None:
         return default
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise InvalidInput(f"{name} is a whole number from 1, not {given!r}")
-    return given
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{name} is a whole number from 1, not {value!r}")
+    return value

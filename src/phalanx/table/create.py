@@ -1,4 +1,4 @@
-"""How a table comes to be: created, alone or with its first rows, or replaced by another."""
+"""Creation of a table, empty or with its first rows, and its replacement by another."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
+from phalanx.model.properties import check_new
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.storage import fsync, manifest
@@ -20,7 +21,6 @@ from phalanx.storage.records import TransactionRecord
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
-from phalanx.table.properties import check_properties
 from phalanx.transaction.commit import Transaction, durable_by_default, first_update
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
@@ -34,13 +34,16 @@ def first_head(
     transactions: str,
     properties: Mapping[str, str] | None,
 ) -> Head:
-    """The head of a new table. Raises InvalidInput where its parts do not go together."""
+    """The head of a new table.
+
+    Raises InvalidInput if the schema, a partition field or a property is not valid.
+    """
     if transactions not in ("strong", "weak"):
         raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
     tagged = TableSchema.assign(schema)
     check_storable(tagged)
     spec = build_spec(1, partition_by, tagged)
-    check_properties(properties or {})
+    check_new(properties or {})
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
     return replace(head, properties=dict(properties or {}))
 
@@ -52,9 +55,10 @@ def create_table(
     pool: Executor,
     started: float,
 ) -> Snapshot:
-    """Make a table with its first rows, written since `started`: both are there, or neither.
+    """Create a table together with its first rows, if there are any.
 
-    Raises TableExists where there is one already; the rows are leftovers then.
+    `written` are files that were written after `started`. A weak table gets its rows in a second
+    transaction. Raises TableExists if there is already a table; the files are then orphans.
     """
     durably = durable_by_default()
     update = first_update(head)
@@ -78,24 +82,25 @@ def create_table(
     manifest.create(location, head, update)
     if durably and location.is_local:
         fsync.sync([location.manifest], started)
-    made = Snapshot.latest(location)
+    snapshot = Snapshot.latest(location)
     if written and head.transactions == "weak":
-        transaction = Transaction(made, pool, durably=durably, started=started)
+        transaction = Transaction(snapshot, pool, durably=durably, started=started)
         transaction.run(Append(head, written))
         return transaction.commit()
-    return made
+    return snapshot
 
 
 def replaced_head(
     head: Head, schema: pa.Schema, partition_by: PartitionBy, properties: Mapping[str, str]
 ) -> Head:
-    """The head of a table that takes another's place and keeps its history.
+    """The head of a table that replaces another and keeps its history.
 
-    No id of a field or spec that has been used is used again.
+    Ids of fields and specs that were ever used are not used again. Raises InvalidInput if the
+    schema, a partition field or a property is not valid.
     """
     tagged = TableSchema.assign(schema, head.max_field_id + 1)
     check_storable(tagged)
-    check_properties(properties)
+    check_new(properties)
     spec = build_spec(max(spec.id for spec in head.specs) + 1, partition_by, tagged, head.specs)
     return replace(
         head,
@@ -110,7 +115,10 @@ def replaced_head(
 def replace_table(
     base: Snapshot, head: Head, written: Sequence[WrittenLeaf], pool: Executor, started: float
 ) -> Snapshot:
-    """Replace a table in one snapshot. Raises ConflictError where it has changed its shape."""
+    """Replace the schema, spec, properties and rows of a table in one snapshot.
+
+    Raises ConflictError if the table was dropped or replaced since `head` was made from it.
+    """
     if base.head.table_id != head.table_id:
         raise ConflictError(f"the table {base.location.uri} was dropped and made again: try again")
     transaction = Transaction(base, pool, durably=durable_by_default(), started=started)

@@ -1,16 +1,16 @@
-"""Numbers as people read them, in reports and plans."""
+"""Numbers as text, for reports and plans."""
 
 from __future__ import annotations
 
 
 def count_text(number: int, thing: str) -> str:
-    """A number of things for people."""
+    """A number of things, such as "1,000 rows" or "1 leaf"."""
     many = "leaves" if thing == "leaf" else f"{thing}s"
     return f"{number:,} {thing if number == 1 else many}"
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """A number of bytes, such as "12 B" or "3.4 MB"."""
     amount, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1000:

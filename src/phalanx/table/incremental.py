@@ -1,8 +1,8 @@
-"""What each version of a table has added: the rows that it has and the one before had not.
+"""Incremental reads: the rows that each version of a table added to the one before.
 
-A version is compared with the one before it, leaf by leaf and fragment by fragment: what it has
-added is in fragments of their own. A version that has also taken rows out, or put others in
-their place, has no such part. Upkeep moves rows into other files and adds none.
+A version is compared with the previous one, leaf by leaf and fragment by fragment: added rows are
+in new fragments. A version that also deleted, updated or replaced rows has no such part. Operations
+that only move rows to other files, such as optimize, add none.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.records import FragmentSize, LeafRow, TransactionRecord
 from phalanx.transaction.snapshot import Snapshot
 
-#: The operations that change where rows are, and no row.
+#: The operations that move rows to other files and change none.
 UPKEEP = frozenset({"optimize", "rewrite"})
 
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows of one leaf: all, or those of some of its fragments. A fragment counts as a file."""
+    """Rows of one leaf: all of them, or those of some fragments. A fragment counts as one file."""
 
     row: LeafRow
     files: int
     rows: int
     bytes: int
-    #: The fragments, in order; None for all of the leaf's.
+    #: The fragments, in order; None for all fragments of the leaf.
     fragments: tuple[FragmentSize, ...] | None = None
 
     @staticmethod
@@ -49,7 +49,7 @@ class Portion:
 
     @staticmethod
     def whole(location: Location, row: LeafRow) -> Portion:
-        """All rows of a leaf. It is opened only where the manifest does not know its size."""
+        """All rows of a leaf. The leaf is opened only if the manifest does not know its size."""
         sizes = row.fragment_count, row.row_count, row.byte_count
         if None in sizes:
             return Portion.of(row, fragments_of(location, row.location, row.read_version))
@@ -57,19 +57,22 @@ class Portion:
         return Portion(row, files, rows, bytes)
 
     def opened(self, location: Location) -> Portion:
-        """The same with its fragments. Raises CorruptTable where the manifest has miscounted."""
+        """This portion with its list of fragments.
+
+        Raises CorruptTable if the leaf does not have as many as the manifest says.
+        """
         if self.fragments is not None:
             return self
-        found = fragments_of(location, self.row.location, self.row.read_version)
-        if len(found) != self.files:
+        fragments = fragments_of(location, self.row.location, self.row.read_version)
+        if len(fragments) != self.files:
             raise CorruptTable(
-                f"the leaf {self.row.location} of {location.uri} has {len(found)} fragments, and "
-                f"the manifest says {self.files}: run check()"
+                f"the leaf {self.row.location} of {location.uri} has {len(fragments)} fragments, "
+                f"and the manifest says {self.files}: run check()"
             )
-        return Portion.of(self.row, found)
+        return Portion.of(self.row, fragments)
 
     def cut(self, location: Location, first: int, last: int) -> Portion:
-        """The files from one on to before another."""
+        """The files with the numbers `first` up to, but not including, `last`."""
         if first <= 0 and last >= self.files:
             return self
         return Portion.of(self.row, (self.opened(location).fragments or ())[max(first, 0) : last])
@@ -78,7 +81,7 @@ class Portion:
 def cut(
     location: Location, portions: Iterable[Portion], first: int, last: int
 ) -> Iterator[Portion]:
-    """The files from one on to before another, counted over all portions."""
+    """The files with the numbers `first` up to, but not including, `last`, over all portions."""
     at = 0
     for portion in portions:
         if at >= last:
@@ -90,13 +93,13 @@ def cut(
 
 @dataclass(frozen=True)
 class Increment:
-    """A version, or several that follow one another, and what they did to the rows together."""
+    """One version, or several consecutive ones, and the rows that they added together."""
 
     first: int
-    #: The table after the last of them.
+    #: The table at the last of these versions.
     snapshot: Snapshot
     operation: str
-    #: What they have added; None where they took rows out or put others in their place.
+    #: The added rows; None if rows were deleted, updated or replaced.
     added: tuple[Portion, ...] | None
 
     @property
@@ -105,9 +108,10 @@ class Increment:
 
 
 def everything(snapshot: Snapshot, first: int = 0) -> tuple[int, Iterator[Portion]]:
-    """All rows of a version, in the order of their partitions, from the leaf with a file on.
+    """All rows of a version, by partition, starting at the leaf that has the file `first`.
 
-    Also how many files come before. Nothing is done for the leaves that are not asked for.
+    Also returns the number of files before that leaf. Leaves are looked at only when the iterator
+    reaches them.
     """
     leaves, location = snapshot.leaves, snapshot.location
     before, skipped = 0, 0
@@ -120,10 +124,11 @@ def everything(snapshot: Snapshot, first: int = 0) -> tuple[int, Iterator[Portio
 
 
 def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> Iterator[Increment]:
-    """The versions from one to another, one after the other.
+    """The versions from `first` to `last`, in order.
 
-    With `together`, those that seem only to add rows are taken as one: that is much faster.
-    Raises TableNotFound where a version, or the one before the first, is not there any more.
+    With `together`, consecutive versions that seem only to add rows become one increment, which is
+    much faster. Raises TableNotFound if one of the versions, or the one before `first`, has
+    expired.
     """
     finder = _Finder(newest)
     for records in _runs(newest, first, last, together):
@@ -134,7 +139,7 @@ def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> It
 
 
 def _adds(record: TransactionRecord) -> bool:
-    """Whether a transaction seems only to add rows."""
+    """Whether a transaction seems only to add rows, by its record."""
     other = record.operation in UPKEEP or record.operation == "rollback"
     return not record.rows_removed and not other
 
@@ -142,7 +147,7 @@ def _adds(record: TransactionRecord) -> bool:
 def _runs(
     newest: Snapshot, first: int, last: int, together: bool
 ) -> Iterator[list[TransactionRecord]]:
-    """The transactions of some versions, in the groups that they are looked at in."""
+    """The transactions of the versions, in groups that become one increment each."""
     records = newest.manifest.transactions(since=first, until=last)
     by_version = {record.sequence: record for record in records}
     run: list[TransactionRecord] = []
@@ -162,8 +167,9 @@ def _runs(
 
 
 class _Finder:
-    """Finds snapshots of a table; one that follows the last one found it finds fast."""
+    """Finds snapshots of a table; fast for the version after the last one it found."""
 
+    #: How many of the next manifest versions are tried before a binary search.
     _NEAR = 8
 
     def __init__(self, newest: Snapshot) -> None:
@@ -179,22 +185,22 @@ class _Finder:
         return self._last
 
     def _near(self, version: int) -> Snapshot | None:
-        """The snapshot, if it is one of the next versions of the manifest."""
+        """The snapshot, if it is in one of the next versions of the manifest."""
         if self._last is None or self._last.sequence + 1 != version:
             return None
         at = bisect.bisect_right(self._versions, self._last.manifest.version)
         for number in self._versions[at : at + self._NEAR]:
             with contextlib.suppress(CorruptTable):
-                found = Snapshot(ManifestVersion(self._newest.location, number))
-                if found.sequence == version:
-                    return found
+                snapshot = Snapshot(ManifestVersion(self._newest.location, number))
+                if snapshot.sequence == version:
+                    return snapshot
         return None
 
 
 def _added(
     before: Snapshot | None, after: Snapshot, records: Sequence[TransactionRecord]
 ) -> tuple[Portion, ...] | None:
-    """What some versions have added to the one before; None where they have changed other rows."""
+    """The rows that the transactions added to `before`; None if they also changed other rows."""
     if records[-1].operation in UPKEEP:
         return ()
     if after.head.transactions == "weak":
@@ -213,47 +219,48 @@ def _added(
         ids = [row.object_id for row in changed]
         earlier = LeafIndex.read(before.manifest, before.head, ids=ids)
         known = {row.object_id: row for row in earlier.rows()}
-    found = []
+    portions = []
     for row in changed:
         fragments = _new_fragments(after.location, known.get(row.object_id), row)
         if fragments is None:
             return None
         if fragments:
-            found.append(Portion.of(row, fragments))
-    # Rows that came from somewhere else, such as an earlier version, are none that were added.
-    if sum(portion.rows for portion in found) != sum(record.rows_added or 0 for record in records):
+            portions.append(Portion.of(row, fragments))
+    # New fragments may also hold rows that were not added, such as those of a restored version.
+    rows = sum(portion.rows for portion in portions)
+    if rows != sum(record.rows_added or 0 for record in records):
         return None
-    return tuple(found)
+    return tuple(portions)
 
 
 def _new_fragments(
     location: Location, before: LeafRow | None, after: LeafRow
 ) -> list[FragmentSize] | None:
-    """The fragments that have come to a leaf; None where others have changed."""
-    found = fragments_of(location, after.location, after.read_version)
+    """The fragments that were added to a leaf; None if existing fragments have changed."""
+    fragments = fragments_of(location, after.location, after.read_version)
     if before is None:
-        return found
+        return fragments
     if before.read_version is None or before.location != after.location:
         return None
-    added = _beside(found, fragments_of(location, before.location, before.read_version))
+    added = _beside(fragments, fragments_of(location, before.location, before.read_version))
     if added is not None or after.read_version is None:
         return added
-    # The first rows that come to a leaf after a change of the schema may make it be written anew.
+    # The first append to a leaf after a change of the schema may rewrite its existing rows.
     with contextlib.suppress(CorruptTable, OSError, ValueError):
-        anew = written_anew(location, after.location, before.read_version, after.read_version)
-        if anew is not None:
-            return _beside(found, fragments_of(location, after.location, anew))
+        rewritten = written_anew(location, after.location, before.read_version, after.read_version)
+        if rewritten is not None:
+            return _beside(fragments, fragments_of(location, after.location, rewritten))
     return None
 
 
 def _beside(
-    found: Sequence[FragmentSize], older: Sequence[FragmentSize]
+    fragments: Sequence[FragmentSize], older: Sequence[FragmentSize]
 ) -> list[FragmentSize] | None:
-    """The fragments that are there beside others; None where those are not all as they were."""
+    """The fragments that are not among the older ones; None if an older one is gone or changed."""
     known = {fragment.id: fragment for fragment in older}
-    stayed = [fragment for fragment in found if fragment.id in known]
+    stayed = [fragment for fragment in fragments if fragment.id in known]
     if len(stayed) < len(known):
         return None
     if not all(fragment.is_still(known[fragment.id]) for fragment in stayed):
         return None
-    return [fragment for fragment in found if fragment.id not in known]
+    return [fragment for fragment in fragments if fragment.id not in known]

@@ -1,10 +1,9 @@
-"""Rows that come in: from whatever holds them to batches that fit the table's schema.
+"""Input rows: conversion of tables, data frames, streams and dicts to the table's schema.
 
-A column fits where no value changes: the same type, a wider one, another spelling of strings or
-lists, or values that the other type happens to hold (integers in range, floats that are whole,
-timestamps without the digits that a coarser unit lacks). It makes no difference what the rows come
-in. Everything else is refused by name, before any file is written for that batch and long before
-anything is visible.
+A column fits if no value changes: it has the same type, a narrower one, another layout of strings
+or lists, or values that the table's type can hold (integers in range, whole floats, timestamps that
+a coarser unit can express). The rules are the same for every kind of input. Anything else raises
+InvalidInput with the name of the column, before a file is written for that batch.
 """
 
 from __future__ import annotations
@@ -12,60 +11,139 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model.schema import absent, default_of
 
-#: How many bytes, and rows, of input are worked on at a time.
+#: The largest chunk of input that is processed at a time, in bytes and in rows.
 CHUNK_BYTES = 64 * 1024 * 1024
 CHUNK_ROWS = 1_000_000
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) -> Iterator[pa.Table]:
-    """The rows of `data` as tables that fit `schema`, of a size that four fill a buffer.
+    """The rows of `data` as tables with the given schema, each at most a quarter of the buffer.
 
-    Takes a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a list
-    of dicts, or anything with an Arrow stream (DuckDB, Polars, a Phalanx scan). Raises
-    InvalidInput where the rows do not fit.
+    `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a
+    list of dicts, or any object with an Arrow stream (DuckDB, Polars, a Phalanx scan). Raises
+    InvalidInput if the rows do not fit.
     """
     size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
     for table in _tables(data, schema, size):
-        # Arrow does not reliably know how many such rows there are.
+        # Arrow does not reliably count rows without columns.
         if not table.num_columns and table.num_rows:
             raise _no_columns(schema)
         yield conform(table, schema)
 
 
-def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
-    """The columns that rows come with, and the rows: a stream may be read only once.
+@dataclass(frozen=True)
+class PartialRows:
+    """Rows that may lack columns of the table, all of them or some of them."""
 
-    Of a list of dicts, the types of columns that the table has not are those that Arrow gives
-    them. Raises InvalidInput where they cannot be told.
+    #: The columns that rows have, in the table's types.
+    rows: pa.Table
+    #: For a column that not all rows have: which do. The others hold its default, or NULL.
+    given: Mapping[str, pa.Array]
+    #: Whether every row has every column.
+    is_whole: bool
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """The columns that some rows lack."""
+        have = set(self.rows.schema.names) - self.given.keys()
+        return [name for name in names if name not in have]
+
+    def over(self, kept: pa.Table, numbers: Any, schema: pa.Schema) -> pa.Table:
+        """Some of the rows, with the values of other rows in the columns that they lack.
+
+        `kept` are those rows, in the order of `numbers`, with the columns that are `missing`.
+        """
+        places = pa.array(numbers)
+        columns = []
+        for field in schema:
+            name = field.name
+            if name not in self.rows.schema.names:
+                column = kept.column(name)
+            elif name not in self.given:
+                column = self.rows.column(name).take(places)
+            else:
+                mine, mask = self.rows.column(name).take(places), self.given[name].take(places)
+                column = _chosen(mask, mine, kept.column(name))
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _chosen(mask: pa.Array, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    """Values of one column where a mask is set, else of another; for every type."""
+    both = pa.concat_arrays([*one.chunks, *other.cast(one.type).chunks])
+    rows = np.arange(len(mask))
+    return both.take(pa.array(np.where(np.asarray(mask), rows, rows + len(mask))))
+
+
+def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
+    """All rows of `data`, in memory, with the columns that they come with.
+
+    In a list of dicts each row may have columns of its own. Raises InvalidInput where the rows do
+    not fit.
+    """
+    given: dict[str, pa.Array] = {}
+    if isinstance(data, list):
+        if not all(isinstance(row, dict) for row in data):
+            raise InvalidInput("a list of rows holds dicts, one for each row")
+        names = list(dict.fromkeys(name for row in data for name in row))
+        for name in names:
+            have = [name in row for row in data]
+            if not all(have):
+                given[name] = pa.array(have, pa.bool_())
+    elif "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+        names = [str(name) for name in data.columns]
+    else:
+        if not isinstance(getattr(data, "schema", None), pa.Schema):
+            if not hasattr(data, "__arrow_c_stream__"):
+                raise _unreadable(data)
+            data = pa.RecordBatchReader.from_stream(data)
+        names = list(data.schema.names)
+    extra = [name for name in names if name not in schema.names]
+    if extra:
+        raise _extra(extra, schema)
+    fields = [field for field in schema if field.name in names]
+    # What a row lacks is filled in later: from the table, or with a default.
+    loose = pa.schema([f.with_nullable(f.nullable or f.name in given) for f in fields])
+    tables = list(chunks(data, loose)) if fields or not isinstance(data, list) else []
+    rows = pa.concat_tables(tables) if tables else loose.empty_table()
+    return PartialRows(rows, given, len(fields) == len(schema) and not given)
+
+
+def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
+    """The columns of `data` that are missing in `schema`, and the rows.
+
+    The rows may be another object than `data`: a stream can be read only once. Arrow infers the
+    types of a list of dicts. Raises InvalidInput if a column has no type.
     """
     if isinstance(data, list):
         if not all(isinstance(row, dict) for row in data):
             raise InvalidInput("a list of rows holds dicts, one for each row")
         names = dict.fromkeys(name for row in data for name in row if name not in schema.names)
-        found = []
+        fields = []
         for name in names:
             try:
-                found.append(pa.field(name, pa.array([row.get(name) for row in data]).type))
+                fields.append(pa.field(name, pa.array([row.get(name) for row in data]).type))
             except _ARROW_ERRORS as error:
                 raise InvalidInput(f"column {name!r} has no type of its own: {error}") from None
-        return _with_types(found), data
+        return _with_types(fields), data
     if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
-        fresh = [name for name in data.columns if name not in schema.names]
+        missing = [name for name in data.columns if name not in schema.names]
         try:
-            return _with_types(pa.Schema.from_pandas(data[fresh], preserve_index=False)), data
+            return _with_types(pa.Schema.from_pandas(data[missing], preserve_index=False)), data
         except _ARROW_ERRORS as error:
             raise InvalidInput(f"new columns have no types of their own: {error}") from None
-    known = isinstance(getattr(data, "schema", None), pa.Schema)
-    if not known and hasattr(data, "__arrow_c_stream__"):
+    has_schema = isinstance(getattr(data, "schema", None), pa.Schema)
+    if not has_schema and hasattr(data, "__arrow_c_stream__"):
         data = pa.RecordBatchReader.from_stream(data)
     if not isinstance(getattr(data, "schema", None), pa.Schema):
         raise InvalidInput(f"cannot read rows from {type(data).__name__}")
@@ -73,12 +151,12 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
 
 
 def _with_types(fields: Iterable[pa.Field]) -> pa.Schema:
-    """New columns. Raises InvalidInput for one that holds nothing but NULL."""
-    found = pa.schema([pa.field(field.name, field.type) for field in fields])
-    for field in found:
+    """The schema of new columns. Raises InvalidInput for a column that holds only NULL."""
+    columns = pa.schema([pa.field(field.name, field.type) for field in fields])
+    for field in columns:
         if pa.types.is_null(field.type):
             raise InvalidInput(f"column {field.name!r} is new and has no type: cast it first")
-    return found
+    return columns
 
 
 def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
@@ -92,7 +170,7 @@ def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
         check_columns(data.schema, schema)
         yield from _sliced(data, size)
         return
-    yield from _gathered(_batches(data, schema), size)
+    yield from gathered(_batches(data, schema), size)
 
 
 def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -107,11 +185,15 @@ def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         check_columns(stream.schema, schema)
         reader = stream
     else:
-        raise InvalidInput(
-            f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
-            "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
-        )
+        raise _unreadable(data)
     yield from reader
+
+
+def _unreadable(data: Any) -> InvalidInput:
+    return InvalidInput(
+        f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
+        "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
+    )
 
 
 def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
@@ -127,10 +209,10 @@ def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
             columns[name] = _from_values(column, type, name)
             continue
         try:
-            found = pa.Array.from_pandas(column)
+            array = pa.Array.from_pandas(column)
         except _ARROW_ERRORS as error:
             raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
-        columns[str(name)] = found
+        columns[str(name)] = array
     return pa.table(columns)
 
 
@@ -142,40 +224,44 @@ def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
         raise _extra(sorted(map(str, unknown)), schema)
     columns = {}
     for field in schema:
-        found = _from_values([row.get(field.name) for row in rows], field.type, field.name)
+        array = _from_values([row.get(field.name) for row in rows], field.type, field.name)
         default = default_of(field)
         if default is not None:
-            given = pa.array([field.name in row for row in rows], pa.bool_())
-            found = pc.if_else(given, found, default)
-        columns[field.name] = found
+            present = pa.array([field.name in row for row in rows], pa.bool_())
+            array = pc.if_else(present, array, default)
+        columns[field.name] = array
     return pa.table(columns)
 
 
 def _from_values(values: Any, type: pa.DataType, name: str) -> pa.Array:
-    """Python values as a column. Arrow cuts some to fit, such as 1.5 to 1: those are refused."""
+    """Python values as an array of a type.
+
+    Raises InvalidInput for a value that does not fit, including those that Arrow would truncate,
+    such as 1.5 to 1.
+    """
     try:
-        found = pa.array(values, type, from_pandas=not isinstance(values, list))
+        array = pa.array(values, type, from_pandas=not isinstance(values, list))
     except _ARROW_ERRORS as error:
         raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
     if not (_is_text(type) or pa.types.is_floating(type)):
-        for value, held in zip(values, found.to_pylist(), strict=True):
-            if not _is_unchanged(value, held, type):
+        for value, stored in zip(values, array.to_pylist(), strict=True):
+            if not _is_unchanged(value, stored, type):
                 raise InvalidInput(f"column {name!r} does not fit {type}: {value!r} would change")
-    return found
+    return array
 
 
-def _is_unchanged(value: Any, held: Any, type: pa.DataType) -> bool:
-    """Whether a column holds the Python value it was made of."""
+def _is_unchanged(value: Any, stored: Any, type: pa.DataType) -> bool:
+    """Whether an Arrow array of this type stores a Python value as it is."""
     t = pa.types
-    if value is None or held is None or t.is_floating(type) or _is_text(type):
+    if value is None or stored is None or t.is_floating(type) or _is_text(type):
         return True
     if isinstance(type, pa.BaseExtensionType):
         return True
     if t.is_dictionary(type):
-        return _is_unchanged(value, held, type.value_type)
+        return _is_unchanged(value, stored, type.value_type)
     if t.is_struct(type) and isinstance(value, Mapping):
         return all(
-            key in held and _is_unchanged(value[key], held[key], type.field(key).type)
+            key in stored and _is_unchanged(value[key], stored[key], type.field(key).type)
             for key in value
         )
     if t.is_map(type):
@@ -183,61 +269,66 @@ def _is_unchanged(value: Any, held: Any, type: pa.DataType) -> bool:
         return all(
             _is_unchanged(pair[0], key, type.key_type)
             and _is_unchanged(pair[1], item, type.item_type)
-            for pair, (key, item) in zip(pairs, held, strict=True)
+            for pair, (key, item) in zip(pairs, stored, strict=True)
         )
     if _is_list(type):
-        pairs = zip(value, held, strict=True)
-        return all(_is_unchanged(given, kept, type.value_type) for given, kept in pairs)
-    if t.is_timestamp(type) and type.tz and getattr(value, "tzinfo", held) is None:
-        value = value.replace(tzinfo=dt.UTC)  # one without a zone counts as UTC
-    return bool(value == held)
+        pairs = zip(value, stored, strict=True)
+        return all(_is_unchanged(a, b, type.value_type) for a, b in pairs)
+    if t.is_timestamp(type) and type.tz and getattr(value, "tzinfo", stored) is None:
+        value = value.replace(tzinfo=dt.UTC)  # Arrow reads a datetime without a zone as UTC
+    return bool(value == stored)
 
 
 def _sliced(table: pa.Table, size: int) -> Iterator[pa.Table]:
-    each = max(1, table.nbytes // max(1, table.num_rows))
-    rows = max(1, min(CHUNK_ROWS, size // each))
+    """Slices of at most about `size` bytes."""
+    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+    rows = max(1, min(CHUNK_ROWS, size // row_bytes))
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
-    """Small batches put together, large ones cut."""
-    held: list[pa.RecordBatch] = []
-    waiting = rows = 0
+def gathered(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iterator[pa.Table]:
+    """Tables of about `size` bytes: small batches are combined, large ones sliced."""
+    pending: list[pa.RecordBatch] = []
+    pending_bytes = rows = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         if batch.nbytes > size or batch.num_rows > CHUNK_ROWS:
-            if held:
-                yield pa.Table.from_batches(held)
-            held, waiting, rows = [], 0, 0
+            if pending:
+                yield pa.Table.from_batches(pending)
+            pending, pending_bytes, rows = [], 0, 0
             yield from _sliced(pa.Table.from_batches([batch]), size)
             continue
-        held.append(batch)
-        waiting, rows = waiting + batch.nbytes, rows + batch.num_rows
-        if waiting >= size or rows >= CHUNK_ROWS:
-            yield pa.Table.from_batches(held)
-            held, waiting, rows = [], 0, 0
-    if held:
-        yield pa.Table.from_batches(held)
+        pending.append(batch)
+        pending_bytes, rows = pending_bytes + batch.nbytes, rows + batch.num_rows
+        if pending_bytes >= size or rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(pending)
+            pending, pending_bytes, rows = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending)
 
 
-def check_columns(found: pa.Schema, schema: pa.Schema) -> None:
-    """Refuse columns that are extra, repeated, missing though required, or of another type."""
-    extra = [name for name in found.names if name not in schema.names]
+def check_columns(columns: pa.Schema, schema: pa.Schema) -> None:
+    """Check the columns of input rows against the schema of a table.
+
+    Raises InvalidInput for a column that is unknown, repeated, missing but required, or of a type
+    that does not fit.
+    """
+    extra = [name for name in columns.names if name not in schema.names]
     if extra:
         raise _extra(extra, schema)
-    if len(set(found.names)) < len(found.names):
+    if len(set(columns.names)) < len(columns.names):
         raise InvalidInput("a column appears twice in the rows")
     for field in schema:
-        if field.name not in found.names:
+        if field.name not in columns.names:
             if not field.nullable and default_of(field) is None:
                 raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
             continue
-        given = found.field(field.name).type
-        if not fits(given, field.type):
+        type = columns.field(field.name).type
+        if not fits(type, field.type):
             raise InvalidInput(
-                f"column {field.name!r} is {given}, and the table has {field.type}: cast it first"
+                f"column {field.name!r} is {type}, and the table has {field.type}: cast it first"
             )
 
 
@@ -252,7 +343,10 @@ def _extra(names: list[str], schema: pa.Schema) -> InvalidInput:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the table's columns, in its order and types."""
+    """The rows with the columns of `schema`, in its order and with its types.
+
+    Missing columns get their default, or NULL. Raises InvalidInput if the rows do not fit.
+    """
     check_columns(table.schema, schema)
     columns = []
     for field in schema:
@@ -260,8 +354,6 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
             columns.append(pa.chunked_array([absent(field, table.num_rows)]))
             continue
         column = table.column(field.name)
-        if not field.nullable and column.null_count:
-            raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
@@ -270,13 +362,20 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
                     f"column {field.name!r} does not fit {field.type}: {error}"
                 ) from None
         for chunk in column.chunks:
-            _refuse_null_inside(chunk, field.name)
+            refuse_nulls(chunk, field)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def refuse_nulls(array: pa.Array, field: pa.Field) -> None:
+    """Refuse NULL in a column that must not be NULL, and in such fields inside it."""
+    if not field.nullable and array.null_count:
+        raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
+    _refuse_null_inside(array, field.name)
+
+
 def _refuse_null_inside(array: pa.Array, name: str) -> None:
-    """Refuse NULL in a field of a struct, list or map that must not be NULL."""
+    """Raise InvalidInput for NULL in a field of a struct, list or map that must not be NULL."""
     type, t = array.type, pa.types
     if not t.is_nested(type) or not _requires_something(type):
         return
@@ -301,49 +400,50 @@ def _requires_something(type: pa.DataType) -> bool:
     return any(not field.nullable or _requires_something(field.type) for field in fields)
 
 
-def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a cast that looks at every value tells if it changes.
+def fits(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a column of type `source` may be cast to `target`.
 
-    It does so for integers and times. Of floats it lets digits go without a word, so that a
-    narrower type does not fit, whatever the values.
+    It may if the cast fails for every value that would change, as Arrow's casts of integers and
+    timestamps do. A cast to a narrower float drops digits silently, so it is not allowed whatever
+    the values.
     """
     t = pa.types
-    if given == wanted or t.is_null(given):
+    if source == target or t.is_null(source):
         return True
-    if t.is_dictionary(given):
-        return fits(given.value_type, wanted)
-    if t.is_dictionary(wanted):
-        return fits(given, wanted.value_type)
-    if t.is_integer(given):
-        return bool(t.is_integer(wanted) or t.is_floating(wanted))
-    if t.is_floating(given):
-        wider = bool(t.is_floating(wanted)) and given.bit_width <= wanted.bit_width
-        return wider or bool(t.is_integer(wanted))
-    if t.is_decimal(given):
+    if t.is_dictionary(source):
+        return fits(source.value_type, target)
+    if t.is_dictionary(target):
+        return fits(source, target.value_type)
+    if t.is_integer(source):
+        return bool(t.is_integer(target) or t.is_floating(target))
+    if t.is_floating(source):
+        wider = bool(t.is_floating(target)) and source.bit_width <= target.bit_width
+        return wider or bool(t.is_integer(target))
+    if t.is_decimal(source):
         return (
-            bool(t.is_decimal(wanted))
-            and given.scale <= wanted.scale
-            and given.precision - given.scale <= wanted.precision - wanted.scale
+            bool(t.is_decimal(target))
+            and source.scale <= target.scale
+            and source.precision - source.scale <= target.precision - target.scale
         )
-    if _is_text(given):
-        return _is_text(wanted)
-    if _is_bytes(given):
-        return _is_bytes(wanted)
-    if t.is_timestamp(given):
-        return bool(t.is_timestamp(wanted)) and (given.tz is None) == (wanted.tz is None)
-    if _is_list(given):
-        return _is_list(wanted) and fits(given.value_type, wanted.value_type)
-    if t.is_struct(given):
+    if _is_text(source):
+        return _is_text(target)
+    if _is_bytes(source):
+        return _is_bytes(target)
+    if t.is_timestamp(source):
+        return bool(t.is_timestamp(target)) and (source.tz is None) == (target.tz is None)
+    if _is_list(source):
+        return _is_list(target) and fits(source.value_type, target.value_type)
+    if t.is_struct(source):
         return (
-            bool(t.is_struct(wanted))
-            and [f.name for f in given] == [f.name for f in wanted]
-            and all(fits(a.type, b.type) for a, b in zip(given, wanted, strict=True))
+            bool(t.is_struct(target))
+            and [f.name for f in source] == [f.name for f in target]
+            and all(fits(a.type, b.type) for a, b in zip(source, target, strict=True))
         )
-    if t.is_map(given):
+    if t.is_map(source):
         return (
-            bool(t.is_map(wanted))
-            and fits(given.key_type, wanted.key_type)
-            and fits(given.item_type, wanted.item_type)
+            bool(t.is_map(target))
+            and fits(source.key_type, target.key_type)
+            and fits(source.item_type, target.item_type)
         )
     return False
 

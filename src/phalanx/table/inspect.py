@@ -1,4 +1,4 @@
-"""What a table says of itself, as Arrow tables."""
+"""Metadata of a table as Arrow tables: partitions, snapshots, files, and counts by column."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import Scan, predicate_of
 from phalanx.transaction.snapshot import Snapshot
 
-#: What else there is to know of a leaf than its partition values.
+#: The columns of `partitions` beside the partition values.
 _OF_LEAVES = ("spec", "rows", "bytes", "fragments", "version", "uri")
 
 
 def partitions(snapshot: Snapshot) -> pa.Table:
-    """One row for each leaf."""
+    """One row for each leaf: its partition values and its size, version and URI."""
     leaves, head = snapshot.leaves, snapshot.head
     fields = {f.field_id: f for spec in head.specs for f in spec.fields}
     columns: dict[str, Any] = {"spec": pa.array(leaves.spec_ids, pa.int32())}
     for id, field in fields.items():
-        # A field may be called what one of our own columns is called.
+        # A partition field may have the name of one of our own columns.
         name = f"partition.{id}" if id in _OF_LEAVES else id
         columns[name] = leaves.column(field.column_name).arrow()
     sizes = _sizes(snapshot) if head.transactions == "weak" else {}
@@ -44,7 +44,7 @@ def partitions(snapshot: Snapshot) -> pa.Table:
 
 
 def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
-    """The sizes of a weak table's leaves, as they are on main now."""
+    """The sizes of a weak table's leaves, read from their newest version on main."""
     counts: dict[str, list[int]] = {"row_count": [], "byte_count": [], "fragment_count": []}
     for folder in snapshot.leaves.folders.to_pylist():
         leaf = Leaf(snapshot.location, folder, snapshot.head.schema)
@@ -52,7 +52,7 @@ def _sizes(snapshot: Snapshot) -> dict[str, pa.Array]:
         counts["row_count"].append(leaf.count(None, None))
         counts["byte_count"].append(size)
         counts["fragment_count"].append(fragments)
-    return {name: pa.array(found, pa.int64()) for name, found in counts.items()}
+    return {name: pa.array(sizes, pa.int64()) for name, sizes in counts.items()}
 
 
 def snapshots(snapshot: Snapshot) -> pa.Table:
@@ -71,7 +71,7 @@ def snapshots(snapshot: Snapshot) -> pa.Table:
 
 
 def files(snapshot: Snapshot) -> pa.Table:
-    """One row for each data file of the leaves."""
+    """One row for each data file; opens every leaf."""
     rows = []
     for row in snapshot.leaves.rows():
         leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
@@ -84,22 +84,30 @@ def files(snapshot: Snapshot) -> pa.Table:
 
 
 def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> pa.Table:
-    """Rows for each combination of columns or partition fields."""
+    """The number of rows for each combination of values of columns or partition fields.
+
+    No leaf is opened if partition values decide both the filter and the groups. Raises
+    InvalidInput for a column that is unknown, repeated or of a nested type, and for a partition
+    field of a dropped column if rows must be read.
+    """
     if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
         raise InvalidInput("count_by takes a list of at least one column, such as ['country']")
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is counted by twice")
     predicate = predicate_of(where, snapshot)
     plan = Plan(snapshot, predicate)
-    found = [_grouping(snapshot, plan, name) for name in columns]
+    groups = [_grouping(snapshot, plan, name) for name in columns]
     known = bool(np.all(snapshot.leaves.row_counts[plan.indices] >= 0))
-    if known and bool(np.all(plan.certain[plan.indices])) and all(f is not None for f in found):
-        return _count_leaves(snapshot, plan, list(columns), [f for f in found if f is not None])
+    if known and bool(np.all(plan.certain[plan.indices])) and all(g is not None for g in groups):
+        return _count_leaves(snapshot, plan, list(columns), [g for g in groups if g is not None])
     return _count_rows(snapshot, list(columns), predicate)
 
 
 def _grouping(snapshot: Snapshot, plan: Plan, name: str) -> PartitionColumn | None:
-    """The values of a name in every selected leaf, where partition values hold them."""
+    """The value of a column or partition field in each selected leaf.
+
+    None if partition values do not determine it.
+    """
     parts: list[PartitionColumn] = []
     for spec in snapshot.head.specs:
         low, high = snapshot.leaves.range_of(spec.id)
@@ -118,7 +126,7 @@ def _grouping(snapshot: Snapshot, plan: Plan, name: str) -> PartitionColumn | No
 
 
 def _holds(field: PartitionField, name: str, snapshot: Snapshot) -> bool:
-    """Whether a field's value is what `name` means: the column itself, or the field."""
+    """Whether the values of a partition field are those of the column or field `name`."""
     column = snapshot.head.schema.columns.get(field.source_ids[0])
     if isinstance(field.transform, Identity) and column is not None and column.path == (name,):
         return True
@@ -128,6 +136,7 @@ def _holds(field: PartitionField, name: str, snapshot: Snapshot) -> bool:
 def _count_leaves(
     snapshot: Snapshot, plan: Plan, names: list[str], groups: list[PartitionColumn]
 ) -> pa.Table:
+    """Add up the row counts of the selected leaves, for each group."""
     codes = np.stack([group.codes for group in groups], axis=1)
     unique, inverse = np.unique(codes, axis=0, return_inverse=True)
     counts = np.zeros(len(unique), dtype=np.int64)
@@ -141,7 +150,7 @@ def _count_leaves(
 
 
 def _count_name(names: Sequence[str]) -> str:
-    """`count`, or that with underscores where it is a column's name."""
+    """`count`, with underscores appended while a column has that name."""
     name = "count"
     while name in names:
         name += "_"
@@ -149,7 +158,7 @@ def _count_name(names: Sequence[str]) -> str:
 
 
 def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Table:
-    """Count by reading: the fallback where metadata does not decide."""
+    """Count by reading rows: the fallback if the manifest does not have the answer."""
     schema = snapshot.head.schema
     fields = {
         f.field_id: f
@@ -173,23 +182,23 @@ def _count_rows(snapshot: Snapshot, names: list[str], predicate: Any) -> pa.Tabl
             types.append(plain_type(schema.column((name,)).type))
             if pa.types.is_nested(types[-1]) or isinstance(types[-1], pa.BaseExtensionType):
                 raise InvalidInput(f"cannot count by {name!r}: it has the type {types[-1]}")
-    # Numbers stand for the names, so that none is taken for something else on the way.
+    # Columns are numbered, so that no name is mistaken for another, such as `count`.
     numbers = [str(i) for i in range(len(names))]
     empty = [pa.array([], type) for type in (*types, pa.int64())]
     counted = [pa.table(empty, names=[*numbers, "count"])]
     for batch in Scan(snapshot, list(dict.fromkeys(needed)), predicate).to_batches(ordered=False):
         keys = []
         for name, type in zip(names, types, strict=True):
-            # Two leaves need not have the same dictionary, so values are counted and not codes.
+            # Leaves may have different dictionaries, so values are counted, not codes.
             key = fields[name].apply(batch, schema) if name in fields else extract(batch, (name,))
-            # One zero and one NaN stand for all.
+            # All zeros are one group, and so are all NaNs.
             keys.append(Identity().apply([key]) if pa.types.is_floating(type) else key)
         ones = pa.array(np.ones(batch.num_rows, np.int64))
         counted.append(_summed(pa.table([*keys, ones], names=[*numbers, "count"]), numbers))
-    found = _summed(pa.concat_tables(counted), numbers)
-    order = [column_of(found.column(number).combine_chunks()).codes for number in numbers]
-    found = found.take(pa.array(np.lexsort(order[::-1])))
-    return found.rename_columns([*names, _count_name(names)])
+    counts = _summed(pa.concat_tables(counted), numbers)
+    order = [column_of(counts.column(number).combine_chunks()).codes for number in numbers]
+    counts = counts.take(pa.array(np.lexsort(order[::-1])))
+    return counts.rename_columns([*names, _count_name(names)])
 
 
 def _summed(table: pa.Table, keys: list[str]) -> pa.Table:

@@ -1,10 +1,10 @@
-"""Optimize: the same rows in fewer, larger files.
+"""Optimize: compact the files of leaves into fewer, larger ones, without changing a row.
 
-It goes in three steps, so that the middle one can be done anywhere: `plan` looks at leaves and
-says what is to be done in each, `compact` does it for one leaf and returns what it has written,
-`commit` makes that the table's, many leaves in one transaction. No step changes a row. Whoever
-adds rows to a leaf meanwhile is not in the way; where rows of the same files were deleted, what
-was written is given up, and the leaf is planned again.
+There are three steps, so that the second can run in other processes: `plan` makes a task for each
+leaf that needs work, `compact` runs the task of one leaf and returns the new files, `commit` adds
+the files of many leaves to the table in one transaction. Rows that are added to a leaf meanwhile do
+not interfere. If rows of the same files were deleted, the new files are discarded and the leaf is
+planned again.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import View
 
-#: How large files should be, unless told otherwise.
+#: The default size of a file, in rows and in bytes.
 TARGET_ROWS = 1024 * 1024
 TARGET_BYTES = FILE_BYTES
-#: What one transaction takes at most: leaves, and bytes of the files that are rewritten.
+#: The most that one transaction rewrites: leaves, and bytes of their files.
 GROUP_LEAVES = 1_000
 GROUP_BYTES = 16 * 1024**3
-#: Leaves with more bytes to rewrite are done two at a time, to bound the memory.
+#: Leaves with at least this many bytes to rewrite are compacted two at a time, to bound memory.
 _LARGE_BYTES = 64 * 1024 * 1024
 _LARGE_AT_A_TIME = 2
-#: Up to how many leaves are looked up in the manifest by name.
+#: Up to this many leaves, statistics are looked up by id; beyond, all of them are read.
 _FEW = 500
-#: How often leaves are planned again that others have changed meanwhile.
+#: How often leaves are planned in all, if other transactions keep changing them.
 _ROUNDS = 4
 
 
@@ -63,22 +63,23 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class LeafTask:
-    """What is to be done in one leaf: all that a process elsewhere needs to know."""
+    """The work in one leaf, with everything that another process needs to do it."""
 
     location: Location
     object_id: str
     folder: str
-    #: The version to start from, and whether it is on main, where the result goes too.
+    #: The version to start from.
     version: int
+    #: Whether the result is committed on main (weak tables).
     on_main: bool
     schema: TableSchema
-    #: The fragments to rewrite, by id: each group becomes one file, or a few.
+    #: The ids of the fragments to rewrite; each group becomes one file or a few.
     groups: tuple[tuple[int, ...], ...]
     target: Target
     ordering: Ordering | None
-    #: Whether the leaf's statistics are to be taken from its rows.
+    #: Whether to compute the leaf's statistics from its rows.
     measure: bool
-    #: What the groups have in all.
+    #: The totals of all groups: files, bytes, rows, and deleted rows that are still in the files.
     files: int
     bytes: int
     rows: int
@@ -87,31 +88,30 @@ class LeafTask:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What was written for one leaf. Nobody sees it until it is committed."""
+    """The new files of one leaf. In a strong table they are not visible until the commit."""
 
     task: LeafTask
     delta: LeafDelta
-    #: The leaf's version with it, on top of the one it started from; None where others have
-    #: changed the same files on main.
+    #: The leaf version that has the new files; None if another transaction changed the same files
+    #: on main (weak tables).
     version: int | None
     statistics: Statistics | None = None
 
 
 @dataclass(frozen=True)
 class OptimizePlan:
-    """What there is to do, and what of it was looked at."""
+    """The tasks for one snapshot, and the size of the leaves that were considered."""
 
     snapshot: Snapshot
     tasks: tuple[LeafTask, ...]
-    #: The leaves that were chosen.
+    #: How many leaves the filter selected, and their files and bytes.
     leaves: int
-    #: Their files and the bytes of those.
     files: int
     bytes: int
     notes: tuple[str, ...] = ()
 
     def groups(self) -> Iterator[list[LeafTask]]:
-        """The tasks in groups, each for one transaction."""
+        """The tasks in groups, one for each transaction."""
         group: list[LeafTask] = []
         size = 0
         for task in self.tasks:
@@ -126,20 +126,20 @@ class OptimizePlan:
 
 @dataclass
 class OptimizeReport:
-    """What optimize has done, or would do. Files and bytes are those of the chosen leaves."""
+    """What optimize did, or would do. Files and bytes are totals of the selected leaves."""
 
     dry_run: bool
-    #: Leaves that were chosen, and those of them that were rewritten.
+    #: How many leaves were selected, and how many of these were rewritten.
     leaves: int = 0
     rewritten: int = 0
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
-    #: Before anything is written it is not known, and None.
+    #: None for a dry run that would rewrite something: the size is not known yet.
     bytes_after: int | None = 0
-    #: Deleted rows that were still in the files.
+    #: Deleted rows that were still in the rewritten files.
     deleted_rows: int = 0
-    #: The versions of the table that have come of it, one for each group of leaves.
+    #: The versions of the table that were committed, one for each group of leaves.
     versions: tuple[int, ...] = ()
     notes: list[str] = field(default_factory=list)
 
@@ -165,13 +165,13 @@ def optimize(
     sort_by: Any = None,
     zorder_by: Any = None,
 ) -> OptimizeReport:
-    """Compact the leaves that a filter chooses. Raises InvalidInput for what cannot be meant."""
+    """Compact the leaves that a filter selects. Raises InvalidInput for invalid arguments."""
     with ThreadPoolExecutor(WRITERS) as pool:
-        job, found = begin(
+        job, first = begin(
             snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by, pool
         )
         if not dry_run:
-            _here(job, found, pool)
+            _run(job, first, pool)
     return job.report
 
 
@@ -185,7 +185,7 @@ def begin(
     zorder_by: Any,
     pool: Executor,
 ) -> tuple[Optimizing, OptimizePlan]:
-    """What is to be done first, and what must be known to go on."""
+    """The state of a new call, and the first plan. Raises InvalidInput for invalid arguments."""
     target = Target(
         positive(target_rows, TARGET_ROWS, "target_rows"),
         positive(target_bytes, TARGET_BYTES, "target_bytes"),
@@ -193,27 +193,27 @@ def begin(
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.head.check_writable()
     ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
-    found = plan(newest, where, target, ordering, pool)
-    job = Optimizing(newest.location, where, target, ordering, _planned(found, dry_run))
-    return job, found
+    first = plan(newest, where, target, ordering, pool)
+    job = Optimizing(newest.location, where, target, ordering, _planned(first, dry_run))
+    return job, first
 
 
-def _here(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
-    """Do it all in this process."""
+def _run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
+    """Run all tasks in this process."""
     large = threading.Semaphore(_LARGE_AT_A_TIME)
 
-    def done(task: LeafTask) -> Compacted:
+    def run(task: LeafTask) -> Compacted:
         if task.bytes < _LARGE_BYTES:
             return compact(task)
         with large:
             return compact(task)
 
-    found: OptimizePlan | None = first
-    while found is not None:
-        for group in found.groups():
+    todo: OptimizePlan | None = first
+    while todo is not None:
+        for group in todo.groups():
             started = time.time()
-            job.finish(found.snapshot, list(pool.map(done, group)), pool, started)
-        found = job.next(pool)
+            job.finish(todo.snapshot, list(pool.map(run, group)), pool, started)
+        todo = job.next(pool)
     job.end(pool)
 
 
@@ -228,36 +228,36 @@ def plan(
     pool: Executor,
     only: Collection[str] | None = None,
 ) -> OptimizePlan:
-    """What there is to do in the leaves that a filter chooses, or in some of them."""
+    """The tasks for the leaves that a filter selects; with `only`, for those among these ids."""
     predicate = predicate_of(where, snapshot)
     if ordering is not None:
         ordering.check(snapshot.head.schema)
-    chosen = Plan(snapshot, predicate)
-    leaves, indices = snapshot.leaves, chosen.indices
+    selected = Plan(snapshot, predicate)
+    leaves, indices = snapshot.leaves, selected.indices
     if only is not None:
         indices = indices[leaves.are_in(indices, only)]
     loose = _loose(snapshot, indices)
-    looked = _Look(snapshot, target, ordering, loose)
-    opened = indices[looked.may_be_due(indices)]
-    found = list(pool.map(looked.look, leaves.rows(opened)))
-    others = np.setdiff1d(indices, opened)
+    planner = _LeafPlanner(snapshot, target, ordering, loose)
+    opened = indices[planner.may_be_due(indices)]
+    results = list(pool.map(planner.look, leaves.rows(opened)))
+    unopened = np.setdiff1d(indices, opened)
     return OptimizePlan(
         snapshot,
-        tuple(task for _, task in found if task is not None),
+        tuple(task for _, task in results if task is not None),
         len(indices),
-        sum(part.files for contents, _ in found for part in contents.fragments)
-        + int(leaves.fragment_counts[others].sum()),
-        sum(part.bytes for contents, _ in found for part in contents.fragments)
-        + int(leaves.byte_counts[others].sum()),
+        sum(part.files for contents, _ in results for part in contents.fragments)
+        + int(leaves.fragment_counts[unopened].sum()),
+        sum(part.bytes for contents, _ in results for part in contents.fragments)
+        + int(leaves.byte_counts[unopened].sum()),
         (
-            *chosen.doubts(chosen.indices, "taken"),
-            *_index_notes([contents for contents, _ in found]),
+            *selected.doubts(selected.indices, "taken"),
+            *_index_notes([contents for contents, _ in results]),
         ),
     )
 
 
 def _loose(snapshot: Snapshot, indices: Array) -> frozenset[str]:
-    """The leaves whose statistics do not say all that could be said of their rows."""
+    """The ids of the leaves whose statistics are missing, incomplete or not exact."""
     ids = snapshot.leaves.ids.take(pa.array(indices)).to_pylist()
     if snapshot.head.transactions == "weak":
         return frozenset(ids)
@@ -268,17 +268,20 @@ def _loose(snapshot: Snapshot, indices: Array) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _LeafPlanner:
+    """Finds the leaves that need work, and makes their tasks."""
+
     snapshot: Snapshot
     target: Target
     ordering: Ordering | None
+    #: The leaves whose statistics can be improved, by id.
     loose: frozenset[str]
 
     def may_be_due(self, indices: Array) -> Array:
-        """Which leaves need be opened: they may have small files, or deleted rows in them.
+        """Which leaves must be opened, because they may have small files or deleted rows.
 
-        Most leaves of a table in good shape are one file without a deleted row, and the manifest
-        says so: a delete takes the counts of NULL away.
+        Most leaves of a compacted table are one file without deleted rows. The manifest shows
+        this: a delete removes the NULL counts from the statistics of a leaf.
         """
         leaves = self.snapshot.leaves
         rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
@@ -296,6 +299,7 @@ class _Look:
         return np.asarray(~known | doubtful | large)
 
     def look(self, row: LeafRow) -> tuple[LeafFragments, LeafTask | None]:
+        """The fragments of a leaf, and its task; None if there is nothing to do."""
         schema, weak = self.snapshot.head.schema, row.read_version is None
         leaf = Leaf(self.snapshot.location, row.location, schema)
         version = leaf.newest() if row.read_version is None else row.read_version
@@ -326,47 +330,51 @@ class _Look:
         )
 
 
-def _index_notes(looked: Iterable[LeafFragments]) -> Iterator[str]:
-    kept_back = Counter(contents.indexes for contents in looked if contents.indexes)
-    for names, count in kept_back.items():
+def _index_notes(leaves: Iterable[LeafFragments]) -> Iterator[str]:
+    """Notes on the leaves whose files stay as they are because of an index."""
+    counts = Counter(contents.indexes for contents in leaves if contents.indexes)
+    for names, count in counts.items():
         yield (
             f"files of {count_text(count, 'leaf')} stay as they are, because an index points "
             f"into them ({', '.join(names)}): drop it to have them compacted"
         )
 
 
-def _planned(found: OptimizePlan, dry_run: bool) -> OptimizeReport:
-    """The report before anything is done; what would come of it, for a dry run."""
+def _planned(first: OptimizePlan, dry_run: bool) -> OptimizeReport:
+    """The report before any task has run; for a dry run, with the expected result."""
     report = OptimizeReport(
         dry_run,
-        leaves=found.leaves,
-        files_before=found.files,
-        files_after=found.files,
-        bytes_before=found.bytes,
-        bytes_after=found.bytes,
-        notes=list(found.notes),
+        leaves=first.leaves,
+        files_before=first.files,
+        files_after=first.files,
+        bytes_before=first.bytes,
+        bytes_after=first.bytes,
+        notes=list(first.notes),
     )
     if dry_run:
-        report.rewritten = len(found.tasks)
-        report.bytes_after = None if found.tasks else found.bytes
-        for task in found.tasks:
+        report.rewritten = len(first.tasks)
+        report.bytes_after = None if first.tasks else first.bytes
+        for task in first.tasks:
             report.files_after += _expected_files(task) - task.files
             report.deleted_rows += task.deleted
     return report
 
 
 def _expected_files(task: LeafTask) -> int:
-    """How many files would come of a task, about."""
+    """About how many files a task will write."""
     live = task.bytes * task.rows // max(1, task.rows + task.deleted)
     cuts = max(-(-task.rows // task.target.rows), -(-live // task.target.bytes))
     return max(len(task.groups), cuts) if task.rows else 0
 
 
-# Doing
+# Running
 
 
 def compact(task: LeafTask) -> Compacted:
-    """Do what is to be done in one leaf, in any process. Nothing is visible in a strong table."""
+    """Rewrite the files of one leaf, in any process.
+
+    In a strong table the result is not visible until it is committed.
+    """
     leaf = Leaf(task.location, task.folder, task.schema)
     delta, stats = compaction.rewrite(
         leaf, task.version, task.groups, task.target, task.ordering, task.measure
@@ -384,59 +392,66 @@ def compact(task: LeafTask) -> Compacted:
 
 
 class NothingLeft(Exception):
-    """All that was written has been overtaken by others."""
+    """Other transactions changed all of the leaves, so there is nothing to commit."""
 
 
 @dataclass
 class Optimize:
-    """Let leaves consist of other files with the same rows."""
+    """Replace the files of leaves by compacted ones with the same rows.
+
+    Running it raises NothingLeft if no leaf can be replaced, and ConflictError if the schema has
+    changed.
+    """
 
     name = "optimize"
     done: Sequence[Compacted]
-    #: The leaves that others have changed too much meanwhile, and those that are gone.
+    #: The ids of leaves whose files were changed by other transactions. They must be planned again.
     overtaken: list[str] = field(default_factory=list)
+    #: How many leaves are no longer in the table.
     gone: int = 0
 
     def run(self, view: View) -> None:
         self.overtaken, self.gone = [], 0
-        rows = view.base.leaves.by_id([one.task.object_id for one in self.done])
-        holding = []
-        for one in self.done:
-            view.check_schema(one.task.schema)
-            row = rows.get(one.task.object_id)
+        rows = view.base.leaves.by_id([result.task.object_id for result in self.done])
+        valid = []
+        for result in self.done:
+            task = result.task
+            view.check_schema(task.schema)
+            row = rows.get(task.object_id)
             if row is None or row.read_version is None:
                 self.gone += 1
                 continue
-            leaf = Leaf(view.base.location, one.task.folder, one.task.schema)
-            if row.location == one.task.folder and _holds(leaf, one, row.read_version):
-                holding.append((one, leaf, row))
+            leaf = Leaf(view.base.location, task.folder, task.schema)
+            if row.location == task.folder and _holds(leaf, result, row.read_version):
+                valid.append((result, leaf, row))
             else:
-                self.overtaken.append(one.task.object_id)
-        if not holding:
+                self.overtaken.append(task.object_id)
+        if not valid:
             raise NothingLeft
-        view.prefetch_statistics_of([row for one, _, row in holding if one.statistics is None])
-        for one, leaf, row in holding:
-            if one.version is not None:
-                view.made_before(leaf, one.task.version, one.delta, one.version)
-            # What was measured is true of the version it was measured at.
-            measured = one.statistics if row.read_version == one.task.version else None
-            view.rewrite(row, one.delta, measured)
+        view.prefetch_statistics_of([row for result, _, row in valid if result.statistics is None])
+        for result, leaf, row in valid:
+            if result.version is not None:
+                view.made_before(leaf, result.task.version, result.delta, result.version)
+            # Statistics are valid only for the version whose rows they were computed from.
+            measured = result.statistics if row.read_version == result.task.version else None
+            view.rewrite(row, result.delta, measured)
 
 
-def _holds(leaf: Leaf, one: Compacted, version: int) -> bool:
-    if one.delta.replaced:
-        # It takes the place of all that is there, so nothing may have come.
-        return version == one.task.version
-    return still_holds(leaf, one.delta, one.task.version, version, "snapshot")
+def _holds(leaf: Leaf, result: Compacted, version: int) -> bool:
+    """Whether the new files can replace the old ones at a later version of the leaf."""
+    if result.delta.replaced:
+        # The new files replace the whole leaf, so no rows may have been added.
+        return version == result.task.version
+    return still_holds(leaf, result.delta, result.task.version, version, "snapshot")
 
 
 def commit(
     base: Snapshot, done: Sequence[Compacted], pool: Executor, started: float
 ) -> tuple[int | None, Optimize]:
-    """Make what was written for some leaves the table's, in one transaction.
+    """Commit the new files of some leaves, in one transaction.
 
-    Returns its version (None where nothing was left to commit), and the operation, which knows
-    the leaves that must be done again.
+    Returns its version (None if nothing was left to commit), and the operation, which lists the
+    leaves that must be planned again. Raises ConflictError if the schema has changed.
     """
     operation = Optimize(done)
     transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
@@ -450,7 +465,7 @@ def commit(
 
 @dataclass
 class Optimizing:
-    """A call between its rounds: all that must be known to go on, in any process."""
+    """The state of a call between its rounds. Any process can continue from it."""
 
     location: Location
     where: str | None
@@ -458,31 +473,31 @@ class Optimizing:
     ordering: Ordering | None
     report: OptimizeReport
     round: int = 0
-    #: The leaves that others have changed meanwhile, so that they are to be done again.
+    #: The ids of leaves that must be planned again, because other transactions changed them.
     again: list[str] = field(default_factory=list)
 
     def finish(
         self, base: Snapshot, done: Sequence[Compacted], pool: Executor, started: float
     ) -> None:
-        """Make what was written for some leaves the table's; the first file is of `started`."""
+        """Commit the new files of some leaves; the first one was written after `started`."""
         if base.head.transactions == "weak":
-            for one in done:
-                if one.version is not None:
-                    self._count(one)
-            self.again += [one.task.object_id for one in done if one.version is None]
+            for result in done:
+                if result.version is not None:
+                    self._count(result)
+            self.again += [result.task.object_id for result in done if result.version is None]
             return
         try:
             version, operation = commit(base, done, pool, started)
         except ConflictError:
-            # The schema or the spec has changed: what was written is not what is wanted now.
-            self.again += [one.task.object_id for one in done]
+            # The schema or the spec has changed, so the new files are not valid any more.
+            self.again += [result.task.object_id for result in done]
             return
         if version is not None:
             self.report.versions = (*self.report.versions, version)
         lost = set(operation.overtaken)
-        for one in done:
-            if version is not None and one.task.object_id not in lost:
-                self._count(one)
+        for result in done:
+            if version is not None and result.task.object_id not in lost:
+                self._count(result)
         if operation.gone:
             self.report.notes.append(
                 f"{count_text(operation.gone, 'leaf')} left the table meanwhile"
@@ -490,7 +505,7 @@ class Optimizing:
         self.again += operation.overtaken
 
     def next(self, pool: Executor) -> OptimizePlan | None:
-        """What is to be done again; None where that is nothing, or has been tried enough."""
+        """The plan of another round; None if nothing is left, or after too many rounds."""
         left, self.again = self.again, []
         self.round += 1
         if left and self.round < _ROUNDS:
@@ -504,16 +519,17 @@ class Optimizing:
         return None
 
     def end(self, pool: Executor) -> None:
-        """Publish the leaves for plain Lance, where the table wants it."""
+        """Publish the leaf versions for plain Lance readers."""
         if self.report.leaves:
             last = Snapshot.latest(self.location)
             anchor(last, pool, Plan(last, predicate_of(self.where, last)).indices)
 
-    def _count(self, one: Compacted) -> None:
-        report, new = self.report, [part.new for part in one.delta.rewritten]
+    def _count(self, result: Compacted) -> None:
+        """Add the result of one leaf to the report."""
+        report, new = self.report, [part.new for part in result.delta.rewritten]
         report.rewritten += 1
-        report.deleted_rows += one.task.deleted
+        report.deleted_rows += result.task.deleted
         files = sum(part.file_count for part in new)
-        report.files_after += files - one.task.files
+        report.files_after += files - result.task.files
         assert report.bytes_after is not None
-        report.bytes_after += sum(part.bytes for part in new) - one.task.bytes
+        report.bytes_after += sum(part.bytes for part in new) - result.task.bytes

@@ -1,8 +1,8 @@
-"""Rows into leaves: cut a stream of rows by partition and write each part where it belongs.
+"""The partitioned writer: splits a stream of rows by partition and writes them to the leaves.
 
-Memory is bounded by the buffer, whatever the size of the input and the number of partitions:
-rows wait in the buffer, grouped by leaf, and when it is full the largest groups are written. So
-a partition that gets many rows gets large files, and one that gets few waits.
+The buffer bounds the memory, whatever the size of the input and the number of partitions. Rows are
+buffered by leaf, and when the buffer is full the largest groups are written. So leaves that get
+many rows get large files, and rows for small leaves stay in the buffer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import statistics
+from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
@@ -28,13 +28,13 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
 
-#: Bytes of rows that wait before some are written. Peak memory is about twice this, plus the
-#: chunks being worked on.
+#: Bytes of rows that are buffered before some are written. Peak memory is about twice this, plus
+#: the chunks that are being split.
 BUFFER_BYTES = 256 * 1024 * 1024
-#: A leaf that has so many bytes waiting is written: files are about this large, or smaller.
-FILE_BYTES = 128 * 1024 * 1024
-#: Leaves written at a time. A thread waits for Lance half of the time, so a few for each core:
-#: with two on two cores, 500 leaves take 1.4 times as long.
+#: Bytes of rows for one leaf that are written as a file. Files are about this large, or smaller.
+FILE_BYTES = properties.FILE_BYTES.default
+#: How many leaves are written concurrently. A thread waits for Lance half of the time, so there are
+#: several for each core: with one for each of two cores, 500 leaves take 1.4 times as long.
 WRITERS = min(16, 4 * (os.cpu_count() or 2))
 
 Keys = tuple[Any, ...]
@@ -42,7 +42,7 @@ Keys = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class WrittenLeaf:
-    """Rows for one leaf, written as files that no version names yet."""
+    """Rows for one leaf, written as files that no version refers to yet."""
 
     keys: Keys
     written: tuple[Written, ...]
@@ -55,7 +55,7 @@ class WrittenLeaf:
 
 @dataclass
 class _Group:
-    """What waits for one leaf, and what has been written there."""
+    """The buffered rows of one leaf, and the files written for it so far."""
 
     place: Place
     waiting: list[pa.Table] = field(default_factory=list)
@@ -65,7 +65,10 @@ class _Group:
 
 
 class PartitionedWriter:
-    """Writes tables into the leaves of one spec, starting from a snapshot."""
+    """Writes tables to the leaves of a snapshot's current spec.
+
+    Raises InvalidInput if `buffer_bytes` is less than 1.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class PartitionedWriter:
         self._waiting = 0
 
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
-        """Cut and write all rows; returns what a transaction can make visible."""
+        """Split and write all rows, and return the files for a transaction to commit."""
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:
@@ -105,7 +108,7 @@ class PartitionedWriter:
         ]
 
     def _cut(self, tables: Iterable[pa.Table]) -> Iterator[tuple[Keys, pa.Table]]:
-        """Parts of the input by leaf, in input order; two chunks are cut at a time."""
+        """The input split by leaf, in input order; two chunks are split at a time."""
         ahead: deque[Future[list[tuple[Keys, pa.Table]]]] = deque()
         for table in tables:
             ahead.append(self._pool.submit(split, table, self._spec, self._snapshot.head.schema))
@@ -116,17 +119,17 @@ class PartitionedWriter:
 
     def _make_room(self) -> None:
         """Write the largest groups until half of the buffer is free."""
-        chosen = []
+        largest = []
         left = self._waiting
         for group in sorted(self._groups.values(), key=lambda g: g.size, reverse=True):
             if left <= self._buffer_bytes // 2:
                 break
             left -= group.size
-            chosen.append(group)
-        self._flush(chosen)
+            largest.append(group)
+        self._flush(largest)
         for group in self._groups.values():
             if group.waiting:
-                # A part is a slice of the chunk it was cut from, and keeps all of it alive.
+                # A part is a slice of its chunk and keeps the whole chunk in memory.
                 whole = pa.concat_tables(group.waiting)
                 group.waiting = [whole.take(pa.array(np.arange(whole.num_rows)))]
 
@@ -136,7 +139,7 @@ class PartitionedWriter:
         list(self._pool.map(self._write_group, groups))
 
     def _write_group(self, group: _Group) -> None:
-        # Lance writes one chunk at twice the speed of several.
+        # Lance writes one chunk twice as fast as several.
         table = pa.concat_tables(group.waiting).combine_chunks()
         group.waiting, group.size = [], 0
         place = group.place
@@ -154,7 +157,7 @@ class PartitionedWriter:
 
 
 def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys, pa.Table]]:
-    """The rows of a table by partition values, each part in the rows' order."""
+    """Split a table by partition values; each part keeps the order of its rows."""
     if not table.num_rows:
         return []
     if not spec.fields:
@@ -180,7 +183,7 @@ def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys,
 
 
 def _group_codes(values: list[pa.Array]) -> tuple[np.ndarray[Any, Any], int]:
-    """A small number for each row, the same for rows of the same leaf."""
+    """A group number for each row, equal for rows of the same leaf, and the number of groups."""
     combined: np.ndarray[Any, Any] | None = None
     size = 1
     for array in values:
@@ -198,6 +201,7 @@ def _group_codes(values: list[pa.Array]) -> tuple[np.ndarray[Any, Any], int]:
 
 
 def _compact(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
+    """The codes renumbered from 0 without gaps, and how many distinct ones there are."""
     encoded = pa.array(codes).dictionary_encode()
     return np.asarray(encoded.indices), len(encoded.dictionary)
 
@@ -205,10 +209,10 @@ def _compact(codes: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], int]:
 def _ordered(
     codes: np.ndarray[Any, Any], count: int
 ) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any]]:
-    """The order that brings each group together (None if it is so already), and its sizes."""
+    """The order that makes each group contiguous (None if all are already), and the group sizes."""
     counts = np.bincount(codes, minlength=count)
     if count == 1 or bool(np.all(codes[1:] >= codes[:-1])):
         return None, counts
-    # numpy sorts 16-bit integers by radix: several times faster than by comparison.
+    # numpy uses a radix sort for 16-bit integers, which is several times faster.
     small = codes.astype(np.uint16) if count <= 2**16 else codes
     return np.argsort(small, kind="stable"), counts

@@ -1,4 +1,4 @@
-"""Plans: which leaves a scan reads, which it leaves out, and why."""
+"""Plans: which leaves a scan reads, which are pruned, and by which fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, to_sql, to_text
+from phalanx.model.dialect import to_sql, to_text
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
@@ -18,24 +19,25 @@ from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
 
-#: How many leaves an explanation names before it only counts them.
+#: How many leaves `explain` lists by name.
 _NAMED = 10
 
 
 @dataclass(frozen=True)
 class PlannedLeaf:
-    """A leaf that will be read."""
+    """A leaf that a scan reads."""
 
     #: Partition values by field id, as Python values.
     values: dict[str, Any]
     uri: str
-    #: The Lance version to read; None for the newest on main (weak tables).
+    #: The Lance version to read; None for the newest version on main (weak tables).
     version: int | None
-    #: Rows in the leaf before any filter; None where the manifest does not say.
+    #: Rows in the leaf before any filter; None if the manifest does not know.
     rows: int | None
-    #: What is left to check, as SQL; None where every row matches.
+    #: The part of the filter that is left to check, as SQL; None if every row matches.
     residual: str | None
     row: LeafRow
+    #: The residual as a predicate.
     where: Predicate | None
 
     def __repr__(self) -> str:
@@ -44,7 +46,7 @@ class PlannedLeaf:
 
 
 class Plan:
-    """What a scan of one snapshot would read."""
+    """The leaves of a snapshot that a predicate selects."""
 
     def __init__(self, snapshot: Snapshot, predicate: Predicate) -> None:
         self.snapshot, self.predicate = snapshot, predicate
@@ -59,43 +61,44 @@ class Plan:
             always.append(verdict.always)
         self._verdicts: list[tuple[int, Verdict]] = verdicts
         self.indices = np.flatnonzero(np.concatenate(maybe)) if maybe else np.zeros(0, np.int64)
-        #: For every leaf of the snapshot: whether all of its rows match.
+        #: For each leaf of the snapshot, whether all of its rows match.
         self.certain = np.concatenate(always) if always else np.zeros(0, bool)
 
     @property
     def selected(self) -> int:
-        """How many leaves will be read."""
+        """The number of leaves to read."""
         return len(self.indices)
 
     @property
     def pruned(self) -> int:
-        """How many leaves cannot hold a matching row."""
+        """The number of leaves that cannot hold a matching row."""
         return self.total - self.selected
 
     @property
     def rows(self) -> int | None:
-        """Rows in the selected leaves, before any filter; None where a count is unknown."""
+        """Rows in the selected leaves before any filter; None if a count is unknown."""
         counts = self.snapshot.leaves.row_counts[self.indices]
         return None if bool(np.any(counts < 0)) else int(counts.sum())
 
     @property
     def bytes(self) -> int:
+        """Bytes in the selected leaves; leaves of unknown size are left out."""
         counts = self.snapshot.leaves.byte_counts[self.indices]
         return int(counts[counts > 0].sum())
 
     @cached_property
     def leaves(self) -> Sequence[PlannedLeaf]:
-        """The leaves to read, in the order of their values."""
+        """The leaves to read, ordered by their partition values."""
         return [self._leaf(row) for row in self.snapshot.leaves.rows(self.indices)]
 
     def residual(self, index: int) -> Predicate | None:
-        """What is left to check in a leaf; None where every row matches."""
+        """The part of the predicate that is left to check in a leaf; None if every row matches."""
         for low, verdict in reversed(self._verdicts):
             if index >= low:
                 if verdict.always[index - low]:
                     return None
-                found = verdict.residuals[int(verdict.residual[index - low])]
-                return None if found == EVERYTHING else found
+                residual = verdict.residuals[int(verdict.residual[index - low])]
+                return None if residual == EVERYTHING else residual
         raise IndexError(index)
 
     def _leaf(self, row: LeafRow) -> PlannedLeaf:
@@ -111,18 +114,18 @@ class Plan:
         )
 
     def explain(self, columns: Sequence[str] | None = None) -> str:
-        """The plan in words."""
+        """The plan as text, for people."""
         head = self.snapshot.head
         lines = [f"scan of {self.snapshot.location.uri}, version {head.sequence}"]
         if columns is not None:
             lines.append(f"  columns     {', '.join(columns) or 'none'}")
         if self.predicate != EVERYTHING:
             lines.append(f"  where       {to_text(self.predicate)}")
-        held = "an unknown number of rows"
+        size = "an unknown number of rows"
         if self.rows is not None:
-            held = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
+            size = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
         lines.append(
-            f"  partitions  {self.selected:,} of {self.total:,} ({self.pruned:,} pruned), {held}"
+            f"  partitions  {self.selected:,} of {self.total:,} ({self.pruned:,} pruned), {size}"
         )
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
@@ -137,9 +140,9 @@ class Plan:
 
     @property
     def pruned_by(self) -> str:
-        """The partition fields that leaves were left out by, or why none was."""
+        """The partition fields that leaves were pruned by, or why none was pruned."""
         used = {column.field_id for column in columns_of(self.predicate)}
-        named = [
+        fields = [
             field.field_id
             for spec in self.snapshot.head.specs
             for field in spec.fields
@@ -150,13 +153,13 @@ class Plan:
         if not self.pruned:
             return (
                 "nothing: every partition can hold matching rows"
-                if named
+                if fields
                 else "nothing: the filter says nothing about the partition fields"
             )
-        return ", ".join(dict.fromkeys(named)) or "a filter that no row satisfies"
+        return ", ".join(dict.fromkeys(fields)) or "a filter that no row satisfies"
 
     def doubts(self, indices: Any, done: str) -> Iterator[str]:
-        """A note on leaves that are `done` whole although not all of their rows match, perhaps."""
+        """A note for the report if leaves are `done` whole and not all of their rows may match."""
         doubtful = int((~self.certain[indices]).sum())
         if doubtful:
             yield (
@@ -172,18 +175,18 @@ class Plan:
         return f"left for {self.selected - certain:,} of {self.selected:,} partitions"
 
     def name_of(self, row: LeafRow) -> str:
-        """The partition of a leaf, in words."""
+        """The partition of a leaf, as text."""
         return partition_name(self.snapshot.leaves.specs[row.spec_id], row)
 
     def short_name_of(self, row: LeafRow) -> str:
-        """The same with long values cut, for a person to read."""
+        """The partition of a leaf as text, with long values shortened."""
         return partition_name(self.snapshot.leaves.specs[row.spec_id], row, shortened)
 
 
 def partition_name(
     spec: PartitionSpec, row: LeafRow, shown: Callable[[str], str] = lambda text: text
 ) -> str:
-    """The partition of a leaf in words, each value as it is `shown`."""
+    """The partition of a leaf as text; `shown` is applied to each value."""
     if not spec.fields:
         return "the whole table"
     return " / ".join(
@@ -195,18 +198,18 @@ def partition_name(
 def values_of(snapshot: Snapshot, row: LeafRow) -> dict[str, Any]:
     """A leaf's partition values as Python values."""
     spec = snapshot.leaves.specs[row.spec_id]
-    found = {}
+    values = {}
     for field in spec.fields:
         column = snapshot.leaves.column(field.column_name)
         code = int(column.codes[row.index])
-        found[field.field_id] = None if code < 0 else _python(column.values[code])
-    return found
+        values[field.field_id] = None if code < 0 else _python(column.values[code])
+    return values
 
 
 def _python(scalar: Any) -> Any:
     try:
         return scalar.as_py()
-    except (ValueError, OverflowError):  # what a date or datetime cannot hold
+    except (ValueError, OverflowError):  # beyond the range of a Python date or datetime
         if pa.types.is_timestamp(scalar.type) and scalar.type.unit in ("s", "ms"):
             scalar = scalar.cast(pa.timestamp("us", scalar.type.tz))
         return scalar.value

@@ -1,8 +1,9 @@
-"""Retention: which snapshots are kept, and how the others are given up.
+"""Retention: which snapshots are kept, and how the others expire.
 
-A snapshot is kept as long as it was the newest at some time within the last `older_than`, so
-that nobody who opened the table within that time loses it while reading. Before that, only tags
-keep snapshots. What expires is told to the manifest in one transaction; no file is removed here.
+A snapshot is kept if it was the newest at any time within the last `older_than`, so that readers
+who opened the table within that time do not lose it. Older snapshots are kept only by tags and by
+the property `retention.min_snapshots`. Expiry is one transaction on the manifest. It deletes no
+files; `vacuum` does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
@@ -24,19 +26,18 @@ from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TimelineRow, TransactionRecord
 from phalanx.table.format import count_text
-from phalanx.table.properties import snapshot_age, snapshots_at_least
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.swap import Proposal, swap_head
 
 
 @dataclass(frozen=True)
 class ExpireReport:
-    """Which snapshots went, or would go."""
+    """The snapshots that expired, or would expire."""
 
     dry_run: bool
     #: The versions that can no longer be opened.
     snapshots: tuple[int, ...] = ()
-    #: How many rows of the manifest went with them.
+    #: How many rows were removed from the manifest.
     rows: int = 0
     #: The oldest version that can be opened without a tag.
     oldest: int = 1
@@ -52,56 +53,63 @@ class ExpireReport:
 def expire_snapshots(
     snapshot: Snapshot, older_than: dt.timedelta | None = None, dry_run: bool = False
 ) -> ExpireReport:
-    """Give up the snapshots that were the newest only before that time; tags keep theirs.
+    """Expire the snapshots that were replaced longer ago than `older_than`; tagged ones are kept.
 
-    Without an age the table's property says it. No file is removed: `vacuum` does that, when they
-    are old enough. Raises InvalidInput for an impossible age.
+    Without an age the property `retention.snapshots` decides. No file is deleted. Raises
+    InvalidInput for a negative age, and ConflictError if other transactions kept committing.
     """
-    found = expire(snapshot.location, RetentionPolicy.of(older_than), "expire", dry_run)
-    return ExpireReport(dry_run, found.snapshots, found.row_count, found.oldest)
+    expired = expire(snapshot.location, RetentionPolicy.of(older_than), "expire", dry_run)
+    return ExpireReport(dry_run, expired.snapshots, expired.row_count, expired.oldest)
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How long snapshots are kept: as somebody says now, or as the table says."""
+    """How long snapshots are kept: by the argument of a call, or by the table's properties."""
 
+    #: None if the properties decide.
     older_than: dt.timedelta | None
     now: dt.datetime
-    #: How old files must be that go with them: whoever reads a snapshot of that time needs them.
+    #: How long the files of an expired snapshot are kept after it was replaced, for its readers.
     file_age: dt.timedelta = dt.timedelta(0)
 
     @staticmethod
     def of(older_than: dt.timedelta | None) -> RetentionPolicy:
-        known = older_than is None or isinstance(older_than, dt.timedelta)
-        if not known or (older_than is not None and older_than < dt.timedelta(0)):
+        """The policy as of now. Raises InvalidInput unless the age is a timedelta of 0 or more."""
+        valid = older_than is None or isinstance(older_than, dt.timedelta)
+        if not valid or (older_than is not None and older_than < dt.timedelta(0)):
             raise InvalidInput(
                 f"older_than is a timedelta that is not negative, not {older_than!r}"
             )
         return RetentionPolicy(older_than, dt.datetime.now(dt.UTC))
 
     def cutoff(self, head: Head) -> dt.datetime:
-        """What was the newest only before this time goes."""
-        age = snapshot_age(head.properties) if self.older_than is None else self.older_than
+        """The time of expiry: snapshots that were replaced before it expire."""
+        age = KEEP_SNAPSHOTS.of(head.properties) if self.older_than is None else self.older_than
+        return self.ago(age)
+
+    def ago(self, age: dt.timedelta) -> dt.datetime:
+        """The time that was an age ago; an age that reaches beyond all time is the first moment."""
         try:
             return self.now - age
         except OverflowError:
             return dt.datetime.min.replace(tzinfo=dt.UTC)
 
     def retention(self, newest: Snapshot) -> Retention:
-        return Retention.of(newest, self.cutoff(newest.head), self.now - self.file_age)
+        """The snapshots that this policy keeps."""
+        return Retention.of(newest, self.cutoff(newest.head), self.ago(self.file_age))
 
 
 @dataclass
 class Retention:
-    """Which snapshots stay, seen from the newest."""
+    """The snapshots of a table that are kept."""
 
     location: Location
     newest: ManifestVersion
     #: The oldest version of the table that can be opened without a tag.
     oldest: int
-    #: What tags hold: a version of the table, and the version of the manifest that has it.
+    #: The tagged versions of the table, each with the version of the manifest that holds it.
     tags: frozenset[tuple[int, int]]
-    #: The first version of the manifest whose leaves must stay as they are.
+    #: The first version of the manifest whose leaves must keep their files.
     first_kept: int
     #: The first version of the manifest that can be opened without a tag.
     first_open: int
@@ -110,10 +118,11 @@ class Retention:
     def of(
         newest: Snapshot, cutoff: dt.datetime | None, files_since: dt.datetime | None = None
     ) -> Retention:
-        """What stays where everything goes that was the newest only before `cutoff`.
+        """The snapshots that are kept if those that were replaced before `cutoff` expire.
 
-        As many of the newest as the table's property says stay all the same, and so do the leaves
-        of what was the newest after `files_since`. Without a cutoff: what can be opened now.
+        The newest `retention.min_snapshots` snapshots do not expire. Files are also kept for
+        snapshots that were the newest after `files_since`. Without a cutoff nothing expires, and
+        these are the snapshots that can be opened now.
         """
         manifest, head = newest.manifest, newest.head
         folder = DatasetFolder(newest.location, MANIFEST)
@@ -131,17 +140,17 @@ class Retention:
         oldest, first_open = head.oldest, manifest.version
         for version in (v for v in versions if v >= first):
             sequence = None
-            # Nothing expires by mistake: only who merely looks passes over what is unreadable.
+            # A version that cannot be read is skipped only if nothing expires, never by mistake.
             with contextlib.suppress(*((OSError, ValueError) if cutoff is None else ())):
                 sequence = ManifestVersion(newest.location, version).sequence()
             if sequence is not None and sequence >= head.oldest:
                 oldest, first_open = sequence, version
                 break
         oldest = min(oldest, head.sequence)
-        least = head.sequence - snapshots_at_least(head.properties) + 1
-        for wanted in range(max(head.oldest, least), oldest) if cutoff is not None else ():
+        least = head.sequence - KEEP_AT_LEAST.of(head.properties) + 1
+        for earlier in range(max(head.oldest, least), oldest) if cutoff is not None else ():
             with contextlib.suppress(TableNotFound):
-                oldest, first_open = wanted, newest.go_to(wanted).manifest.version
+                oldest, first_open = earlier, newest.go_to(earlier).manifest.version
                 kept = min(kept, first_open)
                 break
         return Retention(
@@ -150,52 +159,57 @@ class Retention:
 
     @property
     def tagged(self) -> frozenset[int]:
-        """The versions of the manifest that tags hold."""
+        """The versions of the manifest that hold tagged snapshots."""
         return frozenset(version for _, version in self.tags)
 
     def versions(self, first: int) -> list[int]:
-        """The versions of the manifest from one on, and those that tags hold."""
+        """The versions of the manifest from `first` on, and those that hold tagged snapshots."""
         existing = self.newest.versions()
         return [v for v in existing if v >= first or v in self.tagged]
 
     def leaf_versions(self, first: int) -> LeafVersions:
-        """The leaves' versions in those."""
-        found = LeafVersions()
+        """The leaf versions that these versions of the manifest refer to."""
+        leaf_versions = LeafVersions()
         for version in self.versions(first):
-            found.add(ManifestVersion(self.location, version))
-        return found
+            leaf_versions.add(ManifestVersion(self.location, version))
+        return leaf_versions
 
 
 def tagged_versions(snapshot: Snapshot) -> frozenset[tuple[int, int]]:
-    """The versions of the table that tags hold, with the versions of the manifest."""
+    """The tagged versions of the table, each with the version of the manifest that holds it."""
     tags = snapshot.tags().values()
     return frozenset((tag.version, tag.manifest_version) for tag in tags)
 
 
 def is_after(superseded: dict[int, dt.datetime], version: int, cutoff: dt.datetime) -> bool:
-    """Whether a version of main was still the newest after a time."""
+    """Whether a version on main was still the newest after a time.
+
+    `superseded` says when each version was replaced; the newest is not in it.
+    """
     return version not in superseded or superseded[version] > cutoff
 
 
 @dataclass
 class Expired:
-    """What has expired, or would, and what stays."""
+    """The snapshots that expired, or would expire, and those that are kept."""
 
     retention: Retention
     snapshots: tuple[int, ...]
+    #: How many rows were removed from the manifest.
     row_count: int
-    #: Whether that has become a version of the table.
+    #: Whether the expiry was committed, as a version of the table.
     told: bool = False
 
     @property
     def oldest(self) -> int:
+        """The oldest version that can be opened without a tag."""
         return self.retention.oldest
 
 
 def expire(location: Location, policy: RetentionPolicy, operation: str, dry_run: bool) -> Expired:
-    """Tell the manifest which snapshots are gone, in one transaction.
+    """Expire snapshots in one transaction, which is recorded under the name `operation`.
 
-    Raises ConflictError where others kept writing.
+    Raises ConflictError if other transactions kept committing.
     """
     expiry = _Expiry(location, policy, operation)
     if not dry_run:
@@ -205,13 +219,13 @@ def expire(location: Location, policy: RetentionPolicy, operation: str, dry_run:
 
 
 class _Expiry:
-    """The expiry of snapshots, worked out again on a newer one where others come first."""
+    """The expiry of snapshots, which is computed again if another transaction commits first."""
 
     def __init__(self, location: Location, policy: RetentionPolicy, operation: str) -> None:
         self._location, self._policy, self._operation = location, policy, operation
 
     def prepare(self) -> None:
-        """Find out what stays. That takes long, and others may be waiting for the lock."""
+        """Find the snapshots to keep. This is slow, so it is done before the lock is taken."""
         self.newest = Snapshot.latest(self._location)
         self.newest.head.check_writable()
         self._retention = self._policy.retention(self.newest)
@@ -219,10 +233,14 @@ class _Expiry:
         self._candidates = _rows_without(self.newest.manifest, needed)
 
     def decide(self) -> Proposal[Expired] | Expired:
+        """The next head; or the result, if there is nothing to expire.
+
+        Raises SwapLost if the snapshots to keep must be found again.
+        """
         newest, retention = Snapshot.latest(self._location, self.newest), self._retention
-        moved = tagged_versions(newest) != retention.tags
-        if moved or newest.head.oldest > retention.oldest:
-            raise SwapLost("others have tagged or expired snapshots meanwhile")
+        tags_changed = tagged_versions(newest) != retention.tags
+        if tags_changed or newest.head.oldest > retention.oldest:
+            raise SwapLost("another transaction has tagged or expired snapshots")
         expired, removed = self.find(newest)
         if not removed and retention.oldest == newest.head.oldest:
             return expired
@@ -237,11 +255,11 @@ class _Expiry:
         )
 
     def find(self, newest: Snapshot) -> tuple[Expired, list[str]]:
-        """What expires, and the rows of the manifest that go with it."""
+        """The snapshots that expire, and the ids of the manifest rows to remove."""
         retention = self._retention
         retention.newest = newest.manifest
         transactions = _transactions_before(newest, retention)
-        # A leaf that was removed and added again has new rows with the ids of old ones.
+        # A leaf that was removed and added again has new rows with the old ids.
         present = set(newest.manifest.timeline()) if self._candidates else set()
         removed = [names.transaction_row(record.id) for record in transactions]
         removed += [row.id for row in self._candidates if row in present]
@@ -250,10 +268,10 @@ class _Expiry:
 
 
 def announce(location: Location) -> None:
-    """Make a version of the table that changes nothing, before files go.
+    """Commit a version of the table that changes nothing, before files are deleted.
 
-    A writer that has taken long may just have seen that its files are there. It loses the swap to
-    this, and looks again. Raises ConflictError where others kept writing.
+    A slow writer may have just verified that its files still exist. It loses the swap to this
+    version, and verifies them again. Raises ConflictError if other transactions kept committing.
     """
 
     def decide() -> Proposal[Snapshot] | Snapshot:
@@ -274,24 +292,24 @@ def _proposal(
     snapshots: int,
     then: Callable[[int | None], T],
 ) -> Proposal[T]:
-    """A head that gives up snapshots, and no leaf."""
+    """A new head that expires snapshots and changes no leaf."""
     head = newest.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, oldest=oldest)
     update = ManifestUpdate(head.specs, strong=head.transactions == "strong")
     update.put_head(head)
-    # No leaf goes with these rows, so whoever knows the leaves still does.
+    # No leaf is removed, so snapshots that other processes have cached stay valid.
     update.put_transaction(TransactionRecord.of(head, operation, snapshots=snapshots, removals=0))
     update.remove(removed)
     return Proposal(newest.manifest, head, update, then)
 
 
 def _rows_without(manifest: ManifestVersion, needed: set[tuple[str, int]]) -> list[TimelineRow]:
-    """The rows of the leaves' timelines that are not needed, in order."""
+    """The timeline rows of leaf versions that are not needed, sorted."""
     rows = manifest.timeline()
     return sorted(row for row in rows if (row.leaf, row.read_version) not in needed)
 
 
 def _transactions_before(newest: Snapshot, retention: Retention) -> list[TransactionRecord]:
-    """The transactions whose snapshots are gone."""
+    """The transactions whose snapshots expire."""
     kept = {sequence for sequence, _ in retention.tags} | {newest.sequence}
     last = newest.head.transaction_id
     records = newest.manifest.transactions(until=retention.oldest - 1)

@@ -1,13 +1,12 @@
-"""Rewrite: rows of earlier specs move into the partitions of the newest one.
+"""Rewrite: move rows that were written under earlier specs into partitions of the current one.
 
-It goes step by step, and each step is a transaction that takes rows out of old leaves and puts
-them into new ones. So whoever reads sees every row once, and what is done stays done: after a
-failure the next call goes on with what is left, which is what is still in old leaves.
+Rows are moved in steps. Each step is a transaction that removes rows from old leaves and adds them
+to new ones, so readers see every row once. After a failure, finished steps are kept, and the next
+call continues with the rows that are still in old leaves.
 
-A step has three parts, so that the middle one can be done anywhere: `plan` says which files of
-which leaves are moved together, `move` writes their rows where they belong and returns what it has
-written, `commit` makes that the table's. Where somebody has changed one of the files meanwhile, the
-step is given up and planned again.
+A step has three parts, so that the second can run in another process: `plan` chooses the files of
+the step, `move` writes their rows to the new partitions, `commit` adds these to the table. If
+another transaction changed one of the files meanwhile, the step is discarded and planned again.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ from phalanx.transaction.view import View
 
 Array = np.ndarray[Any, Any]
 
-#: What one step moves at most, unless a single file has more.
+#: The default limits of a step, in rows and in bytes. A larger file is a step of its own.
 STEP_ROWS = 64 * 1024 * 1024
 STEP_BYTES = 4 * 1024**3
-#: Leaves up to this size are read several at a time, each in one go.
+#: Leaves up to this many bytes are read several at a time, each as one table.
 _SMALL_BYTES = 4 * 1024 * 1024
-#: How often in a row a step may be overtaken by others before it is left alone.
+#: After this many conflicts in a row, a call stops.
 _PATIENCE = 8
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files of a leaf that are moved."""
+    """The files of a leaf that a step moves."""
 
     object_id: str
     folder: str
     version: int
-    #: Fragments by id; None for all of them.
+    #: The ids of the fragments; None for all of them.
     fragments: tuple[int, ...] | None
     rows: int
     bytes: int
@@ -68,10 +67,10 @@ class Source:
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """What is moved together: all that a process elsewhere needs to know."""
+    """The files that are moved together, with everything that another process needs to do it."""
 
     location: Location
-    #: The version of the table that it was planned on, and that version's head.
+    #: The head of the table at the version that the step was planned on.
     head: Head
     sources: tuple[Source, ...]
 
@@ -86,28 +85,28 @@ class RewriteStep:
 
 @dataclass(frozen=True)
 class Moved:
-    """What was written for a step. Nobody sees it until it is committed."""
+    """The new files of a step. They are not visible until they are committed."""
 
     step: RewriteStep
-    #: The fragments that rows were read from, for each source.
+    #: The ids of the fragments that were read, for each source.
     fragments: tuple[frozenset[int], ...]
-    #: How many rows those have, for each source.
+    #: The number of rows that were read, for each source.
     rows: tuple[int, ...]
     written: tuple[WrittenLeaf, ...]
 
 
 @dataclass
 class RewriteReport:
-    """What rewrite has done, or would do."""
+    """What rewrite did, or would do."""
 
     dry_run: bool
-    #: Leaves of earlier specs that were chosen, and those that are left of them.
+    #: How many leaves of earlier specs were selected, and how many are left.
     leaves: int = 0
     left: int = 0
     steps: int = 0
     rows: int = 0
     bytes: int = 0
-    #: The versions of the table that have come of it, one for each step.
+    #: The versions of the table that were committed, one for each step.
     versions: tuple[int, ...] = ()
     notes: list[str] = field(default_factory=list)
 
@@ -131,11 +130,14 @@ def rewrite(
     max_steps: int | None = None,
     dry_run: bool = False,
 ) -> RewriteReport:
-    """Move rows of earlier specs to the newest. Raises InvalidInput for what cannot be meant."""
+    """Move rows of earlier specs into partitions of the current one.
+
+    Raises InvalidInput for invalid arguments, or if the table is weak.
+    """
     with ThreadPoolExecutor(WRITERS) as pool:
         job, newest = begin(snapshot, where, step_rows, step_bytes, max_steps, dry_run)
         if not dry_run:
-            _here(job, newest, pool)
+            _run(job, newest, pool)
     return job.report
 
 
@@ -147,7 +149,10 @@ def begin(
     max_steps: int | None,
     dry_run: bool,
 ) -> tuple[Rewriting, Snapshot]:
-    """What must be known to go on, and the snapshot to begin with."""
+    """The state of a new call, and the snapshot to start from.
+
+    Raises InvalidInput for invalid arguments, or if the table is weak.
+    """
     bounds = (
         positive(step_rows, STEP_ROWS, "step_rows"),
         positive(step_bytes, STEP_BYTES, "step_bytes"),
@@ -157,34 +162,37 @@ def begin(
     newest.head.check_writable()
     if newest.head.transactions == "weak":
         raise InvalidInput(
-            f"the table {newest.location.uri} is weak, and rows cannot move from one leaf to "
-            "another at once: make_strong() it first"
+            f"the table {newest.location.uri} is weak, and its rows cannot move from one leaf to "
+            "another atomically: make_strong() it first"
         )
-    chosen = _chosen(newest, where)
-    report = RewriteReport(dry_run, leaves=len(chosen), left=len(chosen))
-    report.notes += Plan(newest, predicate_of(where, newest)).doubts(chosen, "moved")
+    leaves = _selected(newest, where)
+    report = RewriteReport(dry_run, leaves=len(leaves), left=len(leaves))
+    report.notes += Plan(newest, predicate_of(where, newest)).doubts(leaves, "moved")
     if dry_run:
-        found = list(plan(newest, where, bounds))
-        report.steps, report.rows = len(found), sum(step.rows for step in found)
-        report.bytes = sum(step.bytes for step in found)
+        steps = list(plan(newest, where, bounds))
+        report.steps, report.rows = len(steps), sum(step.rows for step in steps)
+        report.bytes = sum(step.bytes for step in steps)
     return Rewriting(newest.location, where, bounds, limit, report), newest
 
 
 # Planning
 
 
-def _chosen(snapshot: Snapshot, where: str | None) -> Array:
-    """The leaves of earlier specs that may hold a matching row, in the order of their values."""
+def _selected(snapshot: Snapshot, where: str | None) -> Array:
+    """The indices of the leaves of earlier specs that may hold a matching row."""
     indices = Plan(snapshot, predicate_of(where, snapshot)).indices
-    found: Array = indices[snapshot.leaves.spec_ids[indices] != snapshot.head.spec_id]
-    return found
+    leaves: Array = indices[snapshot.leaves.spec_ids[indices] != snapshot.head.spec_id]
+    return leaves
 
 
 def plan(snapshot: Snapshot, where: str | None, bounds: tuple[int, int]) -> Iterator[RewriteStep]:
-    """The steps that move what a filter chooses; no two of them move the same rows."""
+    """The steps that move the leaves a filter selects; no two steps move the same rows.
+
+    `bounds` are the limits of a step, in rows and in bytes.
+    """
     sources: list[Source] = []
     rows = size = 0
-    for source in _sources(snapshot, _chosen(snapshot, where), bounds):
+    for source in _sources(snapshot, _selected(snapshot, where), bounds):
         if sources and (rows + source.rows > bounds[0] or size + source.bytes > bounds[1]):
             yield RewriteStep(snapshot.location, snapshot.head, tuple(sources))
             sources, rows, size = [], 0, 0
@@ -194,9 +202,9 @@ def plan(snapshot: Snapshot, where: str | None, bounds: tuple[int, int]) -> Iter
         yield RewriteStep(snapshot.location, snapshot.head, tuple(sources))
 
 
-def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iterator[Source]:
-    """Leaves that fit into a step as a whole, and the files of those that do not."""
-    for row in snapshot.leaves.rows(chosen):
+def _sources(snapshot: Snapshot, leaves: Array, bounds: tuple[int, int]) -> Iterator[Source]:
+    """Whole leaves if they fit into a step, and single files of the larger ones."""
+    for row in snapshot.leaves.rows(leaves):
         assert row.read_version is not None, row
         rows, size = row.row_count, row.byte_count
         if rows is not None and size is not None and rows <= bounds[0] and size <= bounds[1]:
@@ -209,11 +217,15 @@ def _sources(snapshot: Snapshot, chosen: Array, bounds: tuple[int, int]) -> Iter
             )
 
 
-# Doing
+# Running
 
 
 def move(step: RewriteStep, snapshot: Snapshot | None = None) -> Moved:
-    """Write the rows of a step where they belong, in any process. Nothing is visible yet."""
+    """Write the rows of a step to partitions of the current spec, in any process.
+
+    Nothing is visible until the step is committed. Raises CorruptTable if the files do not have as
+    many rows as they should.
+    """
     if snapshot is None:
         snapshot = Snapshot.latest(step.location).find(step.head.sequence)
     schema = step.head.schema
@@ -245,20 +257,20 @@ def _leaf(step: RewriteStep, source: Source) -> Leaf:
 def _read(
     step: RewriteStep, fragments: Sequence[frozenset[int]], schema: TableSchema, pool: Executor
 ) -> Iterator[pa.Table]:
-    """The rows of a step, with the table's schema; small leaves are read ahead."""
+    """The rows of a step with the table's schema; small leaves are read ahead."""
 
     def rows(source: Source, ids: frozenset[int], whole: bool) -> Iterator[pa.Table]:
-        found = _leaf(step, source).scan(
+        batches = _leaf(step, source).scan(
             source.version, schema.arrow.names, None, whole=whole, fragments=sorted(ids)
         )
-        for batch in found:
+        for batch in batches:
             if batch.num_rows:
                 arrays = pa.RecordBatch.from_arrays(batch.columns, schema=schema.arrow)
                 yield pa.Table.from_batches([arrays])
 
     def small(source: Source, ids: frozenset[int]) -> list[pa.Table]:
-        found = list(rows(source, ids, True))
-        return [pa.concat_tables(found)] if found else []
+        tables = list(rows(source, ids, True))
+        return [pa.concat_tables(tables)] if tables else []
 
     ahead: deque[Future[list[pa.Table]] | Iterator[pa.Table]] = deque()
     for source, ids in zip(step.sources, fragments, strict=True):
@@ -273,17 +285,21 @@ def _read(
 
 
 def _next(ahead: deque[Future[list[pa.Table]] | Iterator[pa.Table]]) -> Iterable[pa.Table]:
-    found = ahead.popleft()
-    return found.result() if isinstance(found, Future) else found
+    tables = ahead.popleft()
+    return tables.result() if isinstance(tables, Future) else tables
 
 
 class Overtaken(Exception):
-    """Rows of a step were changed by others before it was committed."""
+    """Another transaction changed rows of a step, or the spec, before the step was committed."""
 
 
 @dataclass
 class Rewrite:
-    """Take rows out of leaves of earlier specs, and put them into those of the newest."""
+    """Remove the rows of a step from their leaves, and add the new files.
+
+    Running it raises Overtaken if another transaction changed these rows or the spec, and
+    ConflictError if the schema has changed.
+    """
 
     name = MOVES_ROWS
     moved: Moved
@@ -294,8 +310,8 @@ class Rewrite:
         if view.head.spec != step.head.spec:
             raise Overtaken
         rows = view.base.leaves.by_id([source.object_id for source in step.sources])
-        # One leaf may be there several times, with other fragments each time.
-        out: dict[str, tuple[LeafRow, set[int], int]] = {}
+        # A leaf may be the source several times, with different fragments.
+        removals: dict[str, tuple[LeafRow, set[int], int]] = {}
         for source, fragments, count in zip(
             step.sources, self.moved.fragments, self.moved.rows, strict=True
         ):
@@ -306,56 +322,60 @@ class Rewrite:
             leaf = _leaf(step, source)
             if not still_holds(leaf, delta, source.version, row.read_version, "snapshot"):
                 raise Overtaken
-            _, known, before = out.get(source.object_id, (row, set(), 0))
-            out[source.object_id] = row, known | fragments, before + count
-        for row, gone, count in out.values():
+            _, ids, before = removals.get(source.object_id, (row, set(), 0))
+            removals[source.object_id] = row, ids | fragments, before + count
+        for row, ids, count in removals.values():
             if count == row.row_count:
                 view.remove(row)
             else:
-                view.change(row, LeafDelta(removed=frozenset(gone)), count)
+                view.change(row, LeafDelta(removed=frozenset(ids)), count)
         spec = view.spec_like(step.head.spec)
-        places = [view.place(spec, added.keys) for added in self.moved.written]
+        places = [view.place(spec, output.keys) for output in self.moved.written]
         view.prefetch_statistics(places)
-        for added, place in zip(self.moved.written, places, strict=True):
-            view.append(place, added.written, added.statistics)
+        for output, place in zip(self.moved.written, places, strict=True):
+            view.append(place, output.written, output.statistics)
 
 
 def commit(base: Snapshot, moved: Moved, pool: Executor, started: float) -> tuple[int, set[str]]:
-    """Make a step the table's, in one transaction: its version, and the leaves it has changed.
+    """Commit a step in one transaction, and return its version and the ids of the changed leaves.
 
-    Raises Overtaken where rows of it were changed by others, ConflictError where the schema was.
+    Raises Overtaken if another transaction changed rows of the step or the spec, and ConflictError
+    if the schema was changed.
     """
     transaction = Transaction(base, pool, durably=durable_by_default(), started=started)
     transaction.run(Rewrite(moved))
     reach("rewrite.before-commit")
-    done = transaction.commit().sequence
+    version = transaction.commit().sequence
     reach("rewrite.step-done")
-    return done, transaction.counts.leaves
+    return version, transaction.counts.leaves
 
 
 @dataclass
 class Rewriting:
-    """A call between its rounds: all that must be known to go on, in any process."""
+    """The state of a call between its rounds. Any process can continue from it."""
 
     location: Location
     where: str | None
+    #: The limits of a step, in rows and in bytes.
     bounds: tuple[int, int]
-    #: How many steps are made at most; None for all.
+    #: The largest number of steps; None for no limit.
     limit: int | None
     report: RewriteReport
+    #: The ids of the leaves that were changed.
     touched: set[str] = field(default_factory=set)
-    #: How often in a row others were faster.
+    #: How many steps in a row failed because of other transactions.
     lost: int = 0
-    #: Whether this round has moved something, or was overtaken.
+    #: Whether a step of this round was committed, and whether one was overtaken.
     moved: bool = False
     overtaken: bool = False
 
     @property
     def is_over(self) -> bool:
+        """Whether the limit of steps is reached."""
         return self.limit is not None and self.report.steps >= self.limit
 
     def finish(self, base: Snapshot, moved: Moved, pool: Executor, started: float) -> bool:
-        """Make a step the table's. False where others have changed its rows meanwhile."""
+        """Commit a step; the result is False if another transaction changed its rows."""
         try:
             version, leaves = commit(base, moved, pool, started)
         except (Overtaken, ConflictError):
@@ -371,9 +391,10 @@ class Rewriting:
         return True
 
     def next(self) -> Snapshot | None:
-        """The snapshot for another round; None where nothing is left, or others are faster.
+        """The snapshot for another round; None if nothing is left, or after too many conflicts.
 
-        What others have changed, or added to earlier specs, is planned anew.
+        Another round plans the rows again that other transactions changed, or added to leaves of
+        earlier specs.
         """
         again, self.moved, self.overtaken = self.moved or self.overtaken, False, False
         if not again or self.is_over:
@@ -386,15 +407,15 @@ class Rewriting:
         return Snapshot.latest(self.location)
 
     def end(self, pool: Executor) -> None:
-        """Count what is left, and publish leaves for plain Lance, where the table wants it."""
+        """Count the leaves that are left, and publish leaf versions for plain Lance readers."""
         last = Snapshot.latest(self.location)
-        self.report.left = len(_chosen(last, self.where))
+        self.report.left = len(_selected(last, self.where))
         if self.touched:
             anchor(last, pool, _indices(last, self.touched))
 
 
-def _here(job: Rewriting, first: Snapshot, pool: Executor) -> None:
-    """Do it all in this process, step after step."""
+def _run(job: Rewriting, first: Snapshot, pool: Executor) -> None:
+    """Run all steps in this process, one after the other."""
     newest: Snapshot | None = first
     while newest is not None:
         for step in plan(newest, job.where, job.bounds):
@@ -406,5 +427,6 @@ def _here(job: Rewriting, first: Snapshot, pool: Executor) -> None:
 
 
 def _indices(snapshot: Snapshot, ids: Collection[str]) -> Array:
-    listed = snapshot.leaves.ids.to_pylist()
-    return np.array([at for at, id in enumerate(listed) if id in ids], dtype=np.int64)
+    """The indices of the leaves with these ids."""
+    all_ids = snapshot.leaves.ids.to_pylist()
+    return np.array([index for index, id in enumerate(all_ids) if id in ids], dtype=np.int64)

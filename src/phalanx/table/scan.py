@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import queue
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,35 +16,23 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.filters import bind
 from phalanx.model.parser import parse
-from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, bind, conjoin
+from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, conjoin
 from phalanx.storage import small_leaves
-from phalanx.storage.leaf import BATCH_BYTES, Leaf
-from phalanx.storage.leaf_index import LeafIndex
-from phalanx.storage.records import LeafRow
+from phalanx.storage.leaf import BATCH_BYTES
+from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
-#: LeafIndex, or bundles of small ones, that are read at a time.
+#: Units (leaves, or small ones together) that are read at a time.
 READERS = 8
 #: What may wait between a reader and whoever asks for it: batches, small ones put together.
 WAITING_BATCHES = 2
 HANDED_OVER_BYTES = BATCH_BYTES
-#: A leaf up to this size is small, and read together with others.
-_SMALL_ROWS = 131_072
-_SMALL_BYTES = 4 * 1024 * 1024
 #: So many leaves are not worth a thread of their own each.
 _FEW = 4
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What one thread reads: a leaf, or small leaves that have the same filter left."""
-
-    members: tuple[Member, ...]
-    where: Predicate | None
-    small: bool
 
 
 class Scan:
@@ -95,15 +83,11 @@ class Scan:
         doubtful = plan.indices[~known]
         if len(doubtful):
             with _pool() as pool:
-                total += sum(pool.map(self._count, self._jobs(doubtful)))
+                total += sum(pool.map(self._count, self._units(doubtful)))
         return total if self._limit is None else min(total, self._limit)
 
-    def _count(self, job: _Job) -> int:
-        location, schema = self._snapshot.location, self._snapshot.head.schema
-        if job.small:
-            return small_leaves.count(location, schema, job.members, job.where)
-        (member,) = job.members
-        return Leaf(location, member.folder, schema).count(member.version, job.where)
+    def _count(self, unit: ReadUnit) -> int:
+        return unit.count(self._snapshot.location, self._snapshot.head.schema)
 
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
@@ -127,8 +111,8 @@ class Scan:
         batches as they come.
         """
         left = self._limit
-        jobs = self._jobs(self._plan.indices)
-        stream = _ordered(self, jobs) if ordered else _unordered(self, jobs)
+        units = self._units(self._plan.indices)
+        stream = _ordered(self, units) if ordered else _unordered(self, units)
         with contextlib.closing(stream):
             for batch in stream:
                 if left is not None:
@@ -139,75 +123,41 @@ class Scan:
                 if left == 0:
                     return
 
-    def _jobs(self, indices: Any) -> Iterator[_Job]:
-        """The work of reading some leaves, in their order."""
-        # Enough jobs for all threads, and no leaf more than a limit asks for.
-        largest = min(small_leaves.LARGEST, max(_FEW, len(indices) // READERS))
-        together: list[Member] = []
-        rows, filter = 0, None
-        for member, where, count in self._members(indices):
-            full = len(together) >= largest or (self._limit is not None and rows >= self._limit)
-            if together and (count is None or where is not filter or full):
-                yield _Job(tuple(together), filter, True)
-                together, rows = [], 0
-            if count is None:
-                yield _Job((member,), where, False)
-                continue
-            together.append(member)
-            filter, rows = where, rows + count
-        if together:
-            yield _Job(tuple(together), filter, True)
+    def _units(self, indices: Any) -> Iterator[ReadUnit]:
+        """Leaves as they are read, in their order: there are units enough for all threads."""
+        most = min(small_leaves.LARGEST, max(_FEW, len(indices) // READERS))
+        return grouped(self._leaves(indices), most, self._limit)
 
-    def _members(self, indices: Any) -> Iterator[tuple[Member, Predicate | None, int | None]]:
-        """Leaves with the filter that is left for each, and how many rows a small one has."""
+    def _leaves(self, indices: Any) -> Iterator[LeafToRead]:
         leaves = self._snapshot.leaves
         for start in range(0, len(indices), 1024):
             chosen = indices[start : start + 1024]
             rows = leaves.row_counts[chosen]
-            counts = np.where(are_small(leaves, chosen), rows, -1).tolist()
-            found = zip(chosen.tolist(), leaves.versions(chosen), counts, strict=True)
-            for index, (folder, version), count in found:
+            small = are_small(rows, leaves.byte_counts[chosen])
+            counts = np.where(small, rows, -1).tolist()
+            members = zip(chosen.tolist(), leaves.versions(chosen), counts, strict=True)
+            for index, (folder, version), count in members:
                 where = self._plan.residual(index)
-                yield Member(folder, version), where, None if count < 0 else count
+                yield LeafToRead(Member(folder, version), where, None if count < 0 else count)
 
-    def _read(self, job: _Job, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
-        """The rows of a job's leaves, with the table's types."""
-        names, location = self.schema.names, self._snapshot.location
-        schema = self._snapshot.head.schema
-        if job.small:
-            found = small_leaves.scan(
-                location, schema, job.members, names, job.where, self._limit, in_order
-            )
-        else:
-            (member,) = job.members
-            leaf = Leaf(location, member.folder, schema)
-            found = leaf.scan(member.version, names, job.where, self._limit, in_order)
-        for batch in found:
+    def _read(self, unit: ReadUnit, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of a unit, with the types of the scan."""
+        location, schema = self._snapshot.location, self._snapshot.head.schema
+        for batch in unit.scan(location, schema, self.schema.names, self._limit, in_order):
             yield _as(batch, self.schema)
 
     def __repr__(self) -> str:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def are_small(leaves: LeafIndex, indices: Any) -> Any:
-    """Which leaves are small enough to be read together with others."""
-    rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
-    return (rows > 0) & (rows <= _SMALL_ROWS) & (sizes >= 0) & (sizes <= _SMALL_BYTES)
-
-
-def is_small(leaf: LeafRow) -> bool:
-    """The same for one leaf."""
-    rows, size = leaf.row_count, leaf.byte_count
-    return bool(rows and size is not None and rows <= _SMALL_ROWS and size <= _SMALL_BYTES)
-
-
 def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
-    """A filter bound to the table's schema."""
+    """A filter bound to the table's schema; `now()` in it is the time of this call."""
     if where is None:
         return EVERYTHING
     if isinstance(where, Predicate):
         return where
-    return conjoin([bind(parse(where), snapshot.head.schema.column)])
+    now = dt.datetime.now(dt.UTC)
+    return conjoin([bind(parse(where), snapshot.head.schema.column, now)])
 
 
 def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
@@ -272,14 +222,14 @@ class _Channel:
         self._closed.set()
 
 
-#: What a reading thread hands over: batches, and whether they are a job's last. Or an error.
+#: What a reading thread hands over: batches, and whether they are a unit's last. Or an error.
 _Item = tuple[list[pa.RecordBatch], bool] | BaseException
 
 
-def _feed(scan: Scan, job: _Job, channel: _Channel, in_order: bool) -> None:
-    """Read the leaves of a job into a channel; an error travels the same way as a batch."""
+def _feed(scan: Scan, unit: ReadUnit, channel: _Channel, in_order: bool) -> None:
+    """Read a unit into a channel; an error travels the same way as a batch."""
     try:
-        with contextlib.closing(scan._read(job, in_order)) as batches:
+        with contextlib.closing(scan._read(unit, in_order)) as batches:
             ready: list[pa.RecordBatch] = []
             size = 0
             for batch in batches:
@@ -301,17 +251,17 @@ def _take(channel: _Channel) -> tuple[list[pa.RecordBatch], bool]:
     return item
 
 
-def _ordered(scan: Scan, jobs: Iterable[_Job]) -> Generator[pa.RecordBatch, None, None]:
-    """Job after job; the next ones are being read meanwhile."""
+def _ordered(scan: Scan, units: Iterable[ReadUnit]) -> Generator[pa.RecordBatch, None, None]:
+    """Unit after unit; the next ones are being read meanwhile."""
     with _pool() as pool:
         running: deque[_Channel] = deque()
-        upcoming = iter(jobs)
+        upcoming = iter(units)
 
         def start() -> None:
-            job = next(upcoming, None)
-            if job is not None:
+            unit = next(upcoming, None)
+            if unit is not None:
                 running.append(_Channel(WAITING_BATCHES))
-                pool.submit(_feed, scan, job, running[-1], True)
+                pool.submit(_feed, scan, unit, running[-1], True)
 
         try:
             for _ in range(READERS + 4):
@@ -328,18 +278,18 @@ def _ordered(scan: Scan, jobs: Iterable[_Job]) -> Generator[pa.RecordBatch, None
                 channel.close()
 
 
-def _unordered(scan: Scan, jobs: Iterable[_Job]) -> Generator[pa.RecordBatch, None, None]:
+def _unordered(scan: Scan, units: Iterable[ReadUnit]) -> Generator[pa.RecordBatch, None, None]:
     """Batches as they come."""
     with _pool() as pool:
         channel = _Channel(READERS * WAITING_BATCHES)
-        upcoming = iter(jobs)
+        upcoming = iter(units)
         running = 0
 
         def start() -> int:
-            job = next(upcoming, None)
-            if job is None:
+            unit = next(upcoming, None)
+            if unit is None:
                 return 0
-            pool.submit(_feed, scan, job, channel, False)
+            pool.submit(_feed, scan, unit, channel, False)
             return 1
 
         try:

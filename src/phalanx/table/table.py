@@ -1,4 +1,4 @@
-"""The table as a user holds it."""
+"""The public API: create and open tables, and everything a user does with one."""
 
 from __future__ import annotations
 
@@ -45,14 +45,26 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make a new, empty table.
+    """Create an empty table.
 
-    `partition_by` lists the fields, outermost first: a column, `year(c)`, `days(c)`,
-    `bucket(16, c)`, `multi_bucket(16, a, b)`, `truncate(4, c)` or `phalanx.expr(…)`; without
-    any, the table is one leaf.
+    Args:
+        uri: The table's root: a local path, or the URI of an object store.
+        schema: The columns. Field ids are assigned here.
+        partition_by: The partition fields, outermost first. Each is a column name,
+            `year(c)`, `month(c)`, `day(c)`, `hour(c)`, `years(c)`, `months(c)`, `days(c)`,
+            `hours(c)`, `bucket(16, c)`, `multi_bucket(16, a, b)`, `truncate(4, c)` or
+            `phalanx.expr(…)`. `days(c)` is short for year, month and day of `c`. Without any
+            field the table is one leaf.
+        transactions: "strong", or "weak" for a table without atomic changes and time travel.
+        storage_options: Options of the object store, such as credentials.
+        properties: Table properties; see `Table.set_properties`.
 
-    Raises TableExists where there is a table already, InvalidInput where schema and fields do
-    not go together. Nothing is written then.
+    Returns:
+        The table, at version 1.
+
+    Raises:
+        TableExists: There is already a table at `uri`.
+        InvalidInput: The schema, a partition field or a property is not valid.
     """
     location = Location(uri, storage_options)
     head = first_head(schema, partition_by, transactions, properties)
@@ -65,9 +77,18 @@ def open(
     version: Version | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Open a table as it is now, as it was at a version or tag, or at a time.
+    """Open a table at its newest snapshot, or at an earlier one.
 
-    Raises TableNotFound where there is none.
+    Args:
+        uri: The table's root.
+        version: A version number, the name of a tag, or a datetime: the snapshot that was the
+            newest then. A datetime without a time zone is in UTC.
+        storage_options: Options of the object store, such as credentials.
+
+    Raises:
+        TableNotFound: There is no table at `uri`, or it has no such version any more.
+        InvalidInput: A version was asked for, and the table is weak or was weak then.
+        UnsupportedTable: The table needs a newer version of Phalanx.
     """
     location = Location(uri, storage_options)
     if version is None:
@@ -76,50 +97,74 @@ def open(
 
 
 def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckReport:
-    """Look for every inconsistency in a table, also in one that cannot be opened any more."""
+    """Check a table for damage, even one that no longer opens. Changes nothing."""
     return check_table(Location(uri, storage_options))
 
 
 def repair(
     uri: Uri, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
 ) -> RepairReport:
-    """Mend what `check` finds where it can be mended, also in a table that cannot be opened."""
+    """Repair the damage that `check` finds, even in a table that no longer opens.
+
+    The report lists what was repaired and what cannot be. With `dry_run` nothing is written.
+    """
     return repair_table(Location(uri, storage_options), dry_run)
 
 
 class Table:
-    """A table at one snapshot.
+    """A table, bound to one snapshot.
 
-    It moves with the changes made through it; another writer's changes show after `refresh`.
+    Reads see that snapshot. A change made through the table moves it to the snapshot that has the
+    change; changes by other writers show after `refresh`.
+
+    Every change is one transaction: afterwards all of it is visible, or nothing. It applies to the
+    newest snapshot, even if the table was opened at an earlier version. (In a weak table this
+    holds for each leaf by itself.) Methods that change the table take these options as keywords:
+
+    - `transaction_id`: A name for the transaction. If a transaction with this name has already
+      been committed, the change has no effect, so it is safe to retry. The name is remembered
+      as long as the snapshot that the transaction made is kept.
+    - `isolation`: "serializable" (the default) or "snapshot". With "snapshot", rows that other
+      transactions add while this one runs are ignored.
+    - `durable`: Whether to wait until everything is on disk. By default, only if the environment
+      variable `PHALANX_DURABLE` is set.
+
+    They raise ConflictError if another transaction has changed the same rows, or the schema, and
+    the two cannot be reconciled, and UnsupportedTable if this version of Phalanx cannot write to
+    the table. In either case the table stays as it was.
+
+    `where` is always a filter in SQL, such as `"country = 'US' AND ts >= '2025-01-01'"`. A filter
+    that cannot be parsed or names an unknown column raises InvalidInput.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    # What it is
+    # Properties
 
     @property
     def uri(self) -> str:
-        """Where the table is."""
+        """The table's root."""
         return self._snapshot.location.uri
 
     @property
     def version(self) -> int:
-        """The number of the snapshot: 1 for a new table, one more for each transaction."""
+        """The version of the snapshot: 1 for a new table, one more with each transaction."""
         return self._snapshot.sequence
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the table."""
         return self._snapshot.head.schema.arrow
 
     @property
     def spec(self) -> PartitionSpec:
-        """The partition spec that new rows are written under."""
+        """The current partition spec, which applies to new rows."""
         return self._snapshot.head.spec
 
     @property
     def specs(self) -> tuple[PartitionSpec, ...]:
-        """Every spec the table has had, oldest first."""
+        """Every partition spec the table has had, oldest first."""
         return self._snapshot.head.specs
 
     def refresh(self) -> Table:
@@ -135,39 +180,73 @@ class Table:
         where: str | None = None,
         limit: int | None = None,
     ) -> Scan:
-        """The rows that match `where`, with some columns. Nothing is read yet."""
+        """Describe rows to read: those that match `where`, with the given columns.
+
+        Nothing is read until the scan is asked for rows, a count or its plan. A scan is also an
+        Arrow stream, so DuckDB, Polars and others can read from it directly.
+
+        Args:
+            columns: Names of columns, in the order they are returned; None for all.
+            where: A filter; None for all rows.
+            limit: The largest number of rows to return.
+
+        Raises:
+            InvalidInput: A column is unknown or named twice, or the filter or limit is not valid.
+        """
         return Scan(self._snapshot, columns, where, limit)
 
     def count(self, where: str | None = None) -> int:
-        """How many rows match; from the manifest alone where partition values decide it."""
+        """Count the rows that match `where`.
+
+        Leaves in which partition values decide the filter are counted from the manifest and
+        not opened.
+        """
         return self.scan(where=where).count()
 
     def count_by(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
-        """How many rows match for each combination of some columns, in a column `count`.
+        """Count the rows that match `where` for each combination of values of `columns`.
 
-        A name is a column or a partition field. From the manifest alone where all of them are
-        partition values and partition values decide the filter.
+        A name is a column or a partition field. If all of them are partition values and partition
+        values decide the filter, no leaf is opened.
+
+        Returns:
+            One row for each combination that has rows: its values, and their number in `count`.
+
+        Raises:
+            InvalidInput: A column is unknown or named twice, or has a nested type.
         """
         return inspect.count_by(self._snapshot, columns, where)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    # Looking
+    # Metadata
 
     def partitions(self) -> pa.Table:
-        """One row for each leaf: its values, rows, bytes, fragments, URI and version."""
+        """List the leaves, one row each.
+
+        The columns are `spec`, one for each partition field of any spec (NULL where the leaf's
+        spec does not have it), `rows`, `bytes`, `fragments`, `version` and `uri`.
+        """
         return inspect.partitions(self._snapshot)
 
     def snapshots(self) -> pa.Table:
-        """One row for each transaction, oldest first."""
+        """List the transactions that are still in the history, one row each, oldest first.
+
+        The columns are `version`, `committed_at`, `operation`, `transaction_id`, `rows_added`,
+        `rows_removed` and `leaves`, the number of leaves that were changed.
+        """
         return inspect.snapshots(self._snapshot)
 
     def files(self) -> pa.Table:
-        """One row for each data file of the current snapshot."""
+        """List the data files of this snapshot, one row each. This opens every leaf.
+
+        The columns are `path`, `partition` (the partition values as JSON), `spec`, `fragment`,
+        `rows`, `deleted_rows` and `bytes`.
+        """
         return inspect.files(self._snapshot)
 
-    # Changing
+    # Changing rows
 
     def transaction(
         self,
@@ -177,11 +256,28 @@ class Table:
         durable: bool | None = None,
         epoch: Epoch | None = None,
     ) -> TableTransaction:
-        """Several changes as one: `with table.transaction() as tx: tx.append(…); tx.delete(…)`.
+        """Make several changes in one transaction.
 
-        Inside, reads through `tx` see its own changes. An exception leaves the table as it was.
-        With an `epoch` of a stream in the place of a `transaction_id` they land once: it does
-        nothing where the same or a later one of that stream has landed, however long ago.
+        ```
+        with table.transaction() as tx:
+            tx.delete("status = 'old'")
+            tx.append(rows)
+        ```
+
+        The changes are committed at the end of the block, as one snapshot. Inside the block only
+        reads through `tx` see them. An exception leaves the table as it was.
+
+        Args:
+            transaction_id: See `Table`.
+            isolation: See `Table`.
+            durable: See `Table`.
+            epoch: An epoch of a stream, instead of a `transaction_id`. The changes have no effect
+                if that epoch or a later one of the same stream has been committed, however long
+                ago.
+
+        Raises:
+            ConflictError: On commit, if rows that were read through `tx` have changed, or for the
+                reasons given in `Table`.
         """
         return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
@@ -193,17 +289,22 @@ class Table:
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
     ) -> Table:
-        """Add rows, in one transaction: all of them are visible afterwards, or none.
+        """Add rows.
 
-        `data` is a pyarrow Table, RecordBatchReader or Dataset, a pandas DataFrame, a list of
-        dicts, or anything with an Arrow stream. It is read as a stream, and at most about
-        `buffer_bytes` of rows wait in memory. With `merge_schema`, columns that the rows have and
-        the table has not are added to it in the same transaction.
+        Columns are matched by name. A missing column is filled with its default, or NULL. A column
+        of another type is cast if no value changes.
 
-        Every change takes `transaction_id` (repeating one that has landed does nothing),
-        `isolation` ("serializable" or "snapshot") and `durable`.
+        Args:
+            data: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a
+                list of dicts, or any object with an Arrow stream, such as a scan, a DuckDB result
+                or a Polars DataFrame. Streams are read in bounded memory.
+            merge_schema: Add columns that `data` has and the table does not, in the same
+                transaction. Otherwise they are an error.
+            buffer_bytes: How many bytes of rows to hold in memory before files are written.
+            **options: See `Table`.
 
-        Raises InvalidInput where the rows do not fit the schema; nothing is changed then.
+        Raises:
+            InvalidInput: The rows do not fit the schema. Nothing is changed.
         """
         with self.transaction(**options) as tx:
             tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
@@ -219,10 +320,21 @@ class Table:
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
     ) -> Table:
-        """Replace rows: all of them, with `mode="partitions"` those of the partitions present in
-        `data`, with `where` those that match it (and `data` must match it too).
+        """Replace all rows, or those of some partitions, or those that match a filter.
 
-        Partitions are those of the newest spec: what was written under earlier ones stays.
+        Args:
+            data: The new rows, as in `append`.
+            mode: "table" replaces all rows. "partitions" replaces the partitions that `data` has
+                rows for. These are partitions of the current spec; rows written under earlier
+                specs are kept.
+            where: Replace the rows that match this filter. Every row of `data` must match it too.
+            merge_schema: As in `append`.
+            buffer_bytes: As in `append`.
+            **options: See `Table`.
+
+        Raises:
+            InvalidInput: The rows do not fit the schema or do not match `where`, or both `where`
+                and `mode="partitions"` are given. Nothing is changed.
         """
         with self.transaction(**options) as tx:
             tx.overwrite(
@@ -231,18 +343,28 @@ class Table:
         return self
 
     def delete(self, where: str, **options: Any) -> int:
-        """Delete the rows that match; returns how many there were.
+        """Delete the rows that match `where`, and return their number.
 
-        Partitions that match whole leave the table without being opened.
+        Leaves in which partition values decide that every row matches are removed without being
+        opened. To delete all rows, pass `"TRUE"`.
         """
         with self.transaction(**options) as tx:
             deleted = tx._delete(where)
         return deleted()
 
     def update(self, values: Mapping[str, str], where: str | None = None, **options: Any) -> int:
-        """Set columns to SQL expressions in the rows that match; returns how many there were.
+        """Set columns in the rows that match `where`, and return the number of these rows.
 
         A row whose partition values change moves to its new partition.
+
+        Args:
+            values: A SQL expression for each column to set, such as
+                `{"status": "'done'", "n": "n + 1"}`. Expressions see the row as it was.
+            where: A filter; None for all rows.
+            **options: See `Table`.
+
+        Raises:
+            InvalidInput: A column is unknown, or an expression does not fit its type.
         """
         with self.transaction(**options) as tx:
             updated = tx._update(values, where)
@@ -258,74 +380,129 @@ class Table:
         merge_schema: bool = False,
         **options: Any,
     ) -> MergeCounts:
-        """Upsert: replace the rows that have the same key, insert the others.
+        """Upsert: replace the rows that have the same key as a row of `data`, insert the others.
 
-        `when_matched` may also be "delete" or "ignore", `when_not_matched` "ignore". NULL keys
-        match nothing. Returns how many rows were inserted, updated and deleted.
+        Rows are replaced as a whole: columns that are missing in `data` get their default, or
+        NULL. A key with a NULL matches nothing.
+
+        Args:
+            data: The source rows, as in `append`. They are held in memory.
+            on: The key columns. Floating-point and nested columns cannot be keys.
+            when_matched: "update", "delete" or "ignore": what to do with rows of the table that
+                have the key of a source row.
+            when_not_matched: "insert" or "ignore": what to do with source rows whose key the table
+                does not have.
+            merge_schema: As in `append`.
+            **options: See `Table`.
+
+        Returns:
+            How many rows were inserted, updated and deleted.
+
+        Raises:
+            InvalidInput: A key column is unknown or of a type that cannot be a key, several source
+                rows have the same key, or the rows do not fit the schema. Nothing is changed.
         """
         with self.transaction(**options) as tx:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
     def make_strong(self) -> Table:
-        """Turn a weak table into a strong one: from now on changes are atomic and versioned.
+        """Turn a weak table into a strong one, with atomic changes and time travel.
 
-        Writers that still take it for weak find out before they are done: what the table took
-        over of their rows counts, and the rest is added in a strong transaction.
+        Versions from before this call cannot be opened. An append that is running is completed in
+        a strong transaction, without losing or repeating rows; any other change that is running
+        may fail with ConflictError. A table that is already strong stays as it is.
         """
         self._snapshot = strengthen(self._snapshot.location)
         return self
 
     def rollback(self, version: Version, **options: Any) -> Table:
-        """Bring an earlier version or tag back, as a new snapshot. Nothing in between is lost."""
+        """Restore the rows, the schema and the spec of an earlier version.
+
+        This makes a new snapshot, so the versions in between are kept. `version` is a version
+        number, the name of a tag, or a datetime, as in `open`.
+
+        Raises:
+            TableNotFound: There is no such version, or it has expired.
+            InvalidInput: The table is weak, or was weak at that version.
+        """
         with self.transaction(**options) as tx:
             tx.rollback(version)
         return self
 
     def tag(self, name: str, version: Version | None = None, **options: Any) -> Table:
-        """Give a version a name: `open(uri, version=name)` finds it, and vacuum keeps it."""
+        """Give a version a name, by which it can be opened. A tagged version does not expire.
+
+        Args:
+            name: A string of up to 256 characters.
+            version: A version number, another tag or a datetime; None for the version of this
+                table object.
+            **options: See `Table`.
+
+        Raises:
+            TableNotFound: There is no such version, or it has expired.
+            InvalidInput: The tag is already at another version, or the table is weak.
+        """
         with self.transaction(**options) as tx:
             tx.tag(name, self.version if version is None else version)
         return self
 
     def drop_tag(self, name: str, **options: Any) -> Table:
-        """Take a tag away."""
+        """Remove a tag. Its version then expires like any other.
+
+        Raises:
+            TableNotFound: There is no such tag.
+        """
         with self.transaction(**options) as tx:
             tx.drop_tag(name)
         return self
 
     def tags(self) -> dict[str, int]:
-        """The versions that have names, by name."""
+        """The tagged versions, by the name of the tag."""
         return {name: tag.version for name, tag in self._snapshot.tags().items()}
 
     @property
     def properties(self) -> Mapping[str, str]:
+        """The table properties that are set; see `set_properties`."""
         return dict(self._snapshot.head.properties)
 
     def set_properties(self, values: Mapping[str, str | None], **options: Any) -> Table:
-        """Set properties of the table; None takes one away.
+        """Set table properties; a value of None removes a property.
 
-        `anchor` says when leaf versions are published on their main branches, for plain Lance
-        readers: at "maintenance" (vacuum and optimize), at every "commit", or "never".
-        `retention.snapshots` says how long snapshots are kept, such as "30 days", and
-        `retention.min_snapshots` how many of the newest are kept however old they are.
+        These properties have a meaning. Others may be set freely, except under `retention.`:
+
+        - `anchor`: When leaf versions are published on the main branches of the leaves, where
+          plain Lance readers see them: at "maintenance" (the default: in `optimize`, `rewrite`
+          and `vacuum`), at every "commit", or "never".
+        - `retention.snapshots`: How long a snapshot is kept after a newer one replaced it, such
+          as "30 days". The default is 7 days.
+        - `retention.min_snapshots`: How many of the newest snapshots are kept, whatever their
+          age. The default is 1.
+
+        Raises:
+            InvalidInput: A value is not valid, or there is no such property under `retention.`.
         """
         with self.transaction(**options) as tx:
             tx.set_properties(values)
         return self
 
-    # Changing its shape
+    # Changing the schema and the partitioning
 
     def evolve_partitioning(
         self, partition_by: Sequence[str | CustomField], **options: Any
     ) -> Table:
-        """Partition by other fields from now on, as a new version of the spec.
+        """Add a new version of the partition spec, which applies to new rows.
 
-        Entries are those of `create`. Rows that are there stay in the partitions they are in, and
-        a query leaves partitions out by the spec that each was written under. Where the table is
-        partitioned like that already, nothing happens but a warning.
+        Existing rows stay in their partitions, and each partition is pruned by the spec it was
+        written under; `rewrite` moves the rows. If the table is already partitioned this way,
+        nothing is changed and a warning is logged.
 
-        Raises InvalidInput for an unknown column, or fields that do not go together.
+        Args:
+            partition_by: The partition fields, as in `create`.
+            **options: See `Table`.
+
+        Raises:
+            InvalidInput: A column is unknown, or the fields cannot be combined.
         """
         if self._is_partitioned_by(partition_by) and self.refresh()._is_partitioned_by(
             partition_by
@@ -347,51 +524,84 @@ class Table:
         after: str | None = None,
         **options: Any,
     ) -> Table:
-        """Add a column; `name` is `a.b` (or `("a", "b")`) for a field of the struct `a`.
+        """Add a column, or a field to a struct.
 
-        Rows that are there hold `default`, and so do rows that come without the column; one that
-        must not be NULL needs a default. It comes last, `first`, or `after` another one.
+        Like every change of the schema, this is one snapshot and rewrites no rows, whatever the
+        size of the table. Changes of the schema raise InvalidInput if the table is weak.
 
-        Changes of the schema are one snapshot each and touch no row, whatever the size of the
-        table. They raise InvalidInput where the column is not there, or there already.
+        Args:
+            name: The name of the column; `a.b` or `("a", "b")` for a field `b` of the struct `a`.
+            type: A pyarrow type, or its name.
+            default: The value of the column in existing rows, and in new rows without the column.
+                A field of a struct cannot have one.
+            nullable: Whether the column may be NULL. If not, it needs a default.
+            first: Put the column first instead of last.
+            after: Put the column after this one.
+            **options: See `Table`.
+
+        Raises:
+            InvalidInput: The name is taken, or the type or the default is not valid.
         """
         with self.transaction(**options) as tx:
             tx.add_column(name, type, default, nullable=nullable, first=first, after=after)
         return self
 
     def drop_column(self, path: Path, **options: Any) -> Table:
-        """Take a column, or a field of a struct, out. Another by that name starts without values.
+        """Drop a column, or a field of a struct.
 
-        A spec that refers to it sees NULL from then on.
+        A column that is later added under the same name does not get the old values back. A
+        partition field on a dropped column is NULL for new rows.
+
+        Raises:
+            InvalidInput: There is no such column, or it is the only one.
         """
         with self.transaction(**options) as tx:
             tx.drop_column(path)
         return self
 
     def rename_column(self, path: Path, name: str, **options: Any) -> Table:
-        """Give a column, or a field of a struct, another name. Specs go by ids, so they hold."""
+        """Rename a column, or a field of a struct. Partition specs follow, as they refer to ids.
+
+        Raises:
+            InvalidInput: There is no such column, or the name is taken.
+        """
         with self.transaction(**options) as tx:
             tx.rename_column(path, name)
         return self
 
     def change_type(self, path: Path, type: pa.DataType | str, **options: Any) -> Table:
-        """Widen a column: integers, float to double, decimals to more digits, date to timestamp.
+        """Widen the type of a column, or of a field of a struct.
 
-        A column that the table is or was partitioned by cannot go from date to timestamp: its
-        rows would belong elsewhere.
+        Integers can become wider integers, float can become double, decimals can get more digits,
+        and date can become timestamp.
+
+        Raises:
+            InvalidInput: There is no such column, or the type is not wider. A date that the table
+                is or was partitioned by cannot become a timestamp, because rows would have to
+                move to other partitions.
         """
         with self.transaction(**options) as tx:
             tx.change_type(path, type)
         return self
 
     def make_nullable(self, path: Path, **options: Any) -> Table:
-        """Let a column be NULL that must not be so far."""
+        """Allow NULL in a column, or in a field of a struct.
+
+        Raises:
+            InvalidInput: There is no such column.
+        """
         with self.transaction(**options) as tx:
             tx.make_nullable(path)
         return self
 
     def describe_column(self, path: Path, texts: Mapping[str, str | None], **options: Any) -> Table:
-        """Say something about a column: `{"comment": "…"}`, as Spark shows it. None forgets it."""
+        """Set texts about a column, such as `{"comment": "…"}`, which Spark shows.
+
+        A value of None removes a text.
+
+        Raises:
+            InvalidInput: There is no such column.
+        """
         with self.transaction(**options) as tx:
             tx.describe_column(path, texts)
         return self
@@ -399,13 +609,21 @@ class Table:
     def move_column(
         self, path: Path, *, first: bool = False, after: str | None = None, **options: Any
     ) -> Table:
-        """Put a column, or a field of a struct, first or after another one."""
+        """Move a column, or a field of a struct: `first`, or `after` another one.
+
+        Raises:
+            InvalidInput: There is no such column, or not exactly one place is given.
+        """
         with self.transaction(**options) as tx:
             tx.move_column(path, first=first, after=after)
         return self
 
     def reorder_columns(self, names: Sequence[str], **options: Any) -> Table:
-        """Put the columns in another order; all of them are named."""
+        """Put the columns in the order of `names`, which lists all of them.
+
+        Raises:
+            InvalidInput: A column is missing, unknown or named twice.
+        """
         with self.transaction(**options) as tx:
             tx.reorder_columns(names)
         return self
@@ -414,16 +632,27 @@ class Table:
         head = self._snapshot.head
         return next_spec(head, partition_by).fields == head.spec.fields
 
-    # Upkeep
+    # Maintenance
 
     def vacuum(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
     ) -> VacuumReport:
-        """Remove snapshots older than `older_than` and the files that nothing needs.
+        """Expire old snapshots and delete the files that no longer belong to any.
 
-        Without an age, snapshots go as the table's properties say (after 7 days by default), and
-        files after 7 days. Tagged versions stay. Files younger than 24 hours stay unless forced: a
-        writer that is still running may own them.
+        Deletes only files that no remaining snapshot, no tag and no main branch of a leaf needs.
+
+        Args:
+            older_than: Expire snapshots that were replaced longer ago than this, and delete
+                unreferenced files older than this. It takes precedence over the property
+                `retention.snapshots`. By default, the property decides for snapshots, and files
+                are deleted after 7 days.
+            dry_run: Report what would be deleted, and delete nothing.
+            force: Allow an age of less than 24 hours. Use it only if no writer is running: a
+                writer's new files are unreferenced until it commits.
+
+        Raises:
+            InvalidInput: `older_than` is negative, or less than 24 hours without `force`.
+            ConflictError: Other transactions kept committing; try again.
         """
         report = vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
@@ -433,9 +662,19 @@ class Table:
     def expire_snapshots(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False
     ) -> ExpireReport:
-        """Give up the snapshots that were the newest only before that time; no file goes yet.
+        """Expire old snapshots. They can no longer be opened, and `vacuum` may delete their files.
 
-        Without an age the property `retention.snapshots` says it, and 7 days where it is not set.
+        Tagged versions and the newest `retention.min_snapshots` versions are kept.
+
+        Args:
+            older_than: Expire snapshots that were replaced longer ago than this. It takes
+                precedence over the property `retention.snapshots`, which decides otherwise
+                (7 days if it is not set).
+            dry_run: Report what would expire, and change nothing.
+
+        Raises:
+            InvalidInput: `older_than` is negative.
+            ConflictError: Other transactions kept committing; try again.
         """
         report = expire_snapshots(self._snapshot, older_than, dry_run)
         if not dry_run:
@@ -452,15 +691,23 @@ class Table:
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
     ) -> OptimizeReport:
-        """Put the rows of each partition into fewer, larger files; deleted rows leave them.
+        """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
-        `where` chooses partitions: one that may hold a matching row is taken whole. Files get
-        about `target_rows` rows (1,048,576) or `target_bytes` bytes (128 MiB), whichever comes
-        first. With `sort_by` (names, or pairs such as `("ts", "descending")`) or `zorder_by`
-        every chosen partition is rewritten in that order.
+        No row changes, and other writers may go on. Leaves are committed in groups, so an
+        interrupted call keeps what it has finished.
 
-        No row changes, and others may write meanwhile. Some leaves at a time become one
-        transaction, so what is done stays done if it is interrupted.
+        Args:
+            where: Compact only leaves that may hold a matching row, each as a whole.
+            target_rows: The number of rows that a file should have, 1,048,576 by default.
+            target_bytes: The size that a file should have, 128 MiB by default. A file is full
+                when it reaches either target.
+            dry_run: Report what would be rewritten, and write nothing.
+            sort_by: Rewrite each leaf in the order of these columns; a pair such as
+                `("ts", "descending")` reverses one.
+            zorder_by: Rewrite each leaf in Z-order of these columns, 2 or more.
+
+        Raises:
+            InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
         """
         report = optimize.optimize(
             self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
@@ -478,12 +725,21 @@ class Table:
         max_steps: int | None = None,
         dry_run: bool = False,
     ) -> RewriteReport:
-        """Move rows that were written under earlier specs into the partitions of the newest.
+        """Move rows that were written under earlier specs into partitions of the current spec.
 
-        `where` chooses partitions: one that may hold a matching row is moved whole. Each step is
-        a transaction of at most `step_rows` rows (67,108,864) and `step_bytes` bytes (4 GiB), or
-        one file. No row changes, others may write meanwhile, and a call that was interrupted is
-        repeated to go on; `max_steps` stops it on purpose.
+        No row changes, and other writers may go on. The rows are moved in steps, each a
+        transaction, so an interrupted call keeps what it has finished, and the next one continues.
+
+        Args:
+            where: Move only leaves that may hold a matching row, each as a whole.
+            step_rows: The largest number of rows in a step, 67,108,864 by default.
+            step_bytes: The largest number of bytes in a step, 4 GiB by default. A single file
+                that is larger than either is a step of its own.
+            max_steps: Stop after this many steps.
+            dry_run: Report what would be moved, and write nothing.
+
+        Raises:
+            InvalidInput: A limit is less than 1, or the table is weak.
         """
         report = rewrite.rewrite(self._snapshot, where, step_rows, step_bytes, max_steps, dry_run)
         if not dry_run:
@@ -491,18 +747,27 @@ class Table:
         return report
 
     def advise(self, leaf_bytes: int = LEAF_BYTES) -> Advice:
-        """Which partitions are too small, too large or skewed, what would be better, and how.
+        """Report leaves that are too small, too large or skewed, and suggest a better spec.
 
-        Only the manifest is looked at. A leaf of about `leaf_bytes` (512 MiB) is as it should be.
+        Only the manifest is read.
+
+        Args:
+            leaf_bytes: The size that a leaf should have, 512 MiB by default.
+
+        Raises:
+            InvalidInput: `leaf_bytes` is less than 1.
         """
         return advise(self._snapshot, leaf_bytes)
 
     def check(self) -> CheckReport:
-        """Look for every inconsistency in the table; changes nothing."""
+        """Check the table for damage. Changes nothing."""
         return check_table(self._snapshot)
 
     def repair(self, dry_run: bool = False) -> RepairReport:
-        """Mend what `check` finds where it can be mended, and say what cannot."""
+        """Repair the damage that `check` finds.
+
+        The report lists what was repaired and what cannot be. With `dry_run` nothing is written.
+        """
         report = repair_table(self._snapshot.location, dry_run)
         if not dry_run:
             self.refresh()

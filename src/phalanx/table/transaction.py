@@ -1,20 +1,23 @@
-"""Changing a table: the verbs, in a transaction of their own or several in one."""
+"""Transactions as a user writes them: any number of changes that are committed together."""
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
-from phalanx.model.expressions import matches
-from phalanx.model.predicates import Predicate, to_text
+from phalanx.model.filters import matches
+from phalanx.model.predicates import Predicate
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
 from phalanx.table.format import count_text
@@ -51,11 +54,12 @@ if TYPE_CHECKING:
     from phalanx.table.table import Table
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
 class MergeCounts:
-    """How many rows a merge has inserted, updated and deleted."""
+    """How many rows a merge inserted, updated and deleted."""
 
     inserted: int = 0
     updated: int = 0
@@ -65,11 +69,26 @@ class MergeCounts:
         return int(getattr(self, name))
 
 
+def _exclusive(
+    method: Callable[Concatenate[TableTransaction, P], T],
+) -> Callable[Concatenate[TableTransaction, P], T]:
+    """A method of a transaction that one thread runs at a time; others wait for their turn."""
+
+    @functools.wraps(method)
+    def run(self: TableTransaction, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with self._lock:
+            return method(self, *arguments, **options)
+
+    return run
+
+
 class TableTransaction:
     """Changes that become visible together at the end of a `with` block, or not at all.
 
-    Where a transaction with the same id has landed already, every change in it does nothing;
-    `repeated` says so.
+    If a transaction with the same id has already been committed, `repeated` is True and no change
+    has any effect. The methods take the arguments of the methods of `Table` and raise the same
+    errors. After the block or after `commit`, reads and changes raise PhalanxError. Several threads
+    may use one transaction; its methods run one at a time.
     """
 
     def __init__(
@@ -81,8 +100,13 @@ class TableTransaction:
         epoch: Epoch | None = None,
         started: float | None = None,
     ) -> None:
-        """`started` is when the first file for it was written, if that was before now."""
+        """`started` is when its first file was written, in seconds since the epoch; None for now.
+
+        Raises InvalidInput for an invalid id or isolation, and UnsupportedTable if this version of
+        Phalanx cannot write to the table.
+        """
         self._table = table
+        self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
             if durable is None:
@@ -118,8 +142,13 @@ class TableTransaction:
             self._open = False
             self._pool.shutdown()
 
+    @_exclusive
     def commit(self) -> None:
-        """Make the changes visible; the table moves to the snapshot that has them."""
+        """Commit the changes, and move the table to the snapshot that has them.
+
+        Raises ConflictError if they cannot be reconciled with other transactions. The table then
+        stays as it was.
+        """
         self._check_open()
         try:
             self._commit()
@@ -144,21 +173,29 @@ class TableTransaction:
 
     # Reading
 
+    @_exclusive
     def scan(
         self,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
     ) -> Scan:
-        """The rows as this transaction sees them, its own changes included."""
+        """Read rows as this transaction sees them, with its own changes.
+
+        Under serializable isolation the commit fails with ConflictError if another transaction has
+        changed these rows.
+        """
         snapshot = self._current()
         self._reads(predicate_of(where, snapshot))
         return Scan(snapshot, columns, where, limit)
 
     def count(self, where: str | None = None) -> int:
+        """Count rows as this transaction sees them; see `scan`."""
         return self.scan(where=where).count()
 
     def _reads(self, predicate: Predicate) -> None:
+        """Let the commit depend on the leaves that a predicate selects."""
+
         def footprint(snapshot: Snapshot) -> Footprint:
             leaves = Plan(snapshot, predicate).leaves
             return {leaf.row.object_id: (leaf.row.location, leaf.version) for leaf in leaves}
@@ -167,10 +204,11 @@ class TableTransaction:
 
     # Changing
 
+    @_exclusive
     def append(
         self, data: Any, *, merge_schema: bool = False, buffer_bytes: int = BUFFER_BYTES
     ) -> None:
-        """Add rows; with `merge_schema` also the columns that they have and the table has not."""
+        """Add rows; with `merge_schema` also the columns that are missing in the table."""
         self._check_open()
         if self.repeated:
             return
@@ -179,10 +217,11 @@ class TableTransaction:
         chunks = ingest.chunks(data, self._schema, buffer_bytes)
         self.add(self._write(chunks, buffer_bytes), "append", None)
 
+    @_exclusive
     def add(self, written: Sequence[WrittenLeaf], mode: str, where: Predicate | None) -> None:
-        """Add rows that have been written already, in the place of others or beside them.
+        """Add rows whose files are already written, beside the existing rows or instead of them.
 
-        `mode` is "append", or says what they replace: "table", "partitions" or "where".
+        `mode` is "append", or names the rows to replace: "table", "partitions" or "where".
         """
         head = self._current().head
         if self.repeated:
@@ -194,6 +233,7 @@ class TableTransaction:
         else:
             self._transaction.run(Append(head, written))
 
+    @_exclusive
     def overwrite(
         self,
         data: Any,
@@ -220,12 +260,17 @@ class TableTransaction:
         predicate = predicate_of(where, self._current())
         self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
+    @_exclusive
     def delete(self, where: str) -> int:
-        """Delete the rows that match; returns how many there were."""
-        return self._told(self._delete(where))
+        """Delete the rows that match `where`, and return their number."""
+        return self._counted(self._delete(where))
 
+    @_exclusive
     def _delete(self, where: str) -> Callable[[], int]:
-        """The same; the count is of the newest run, and after the commit what was committed."""
+        """Delete the rows that match, and return a function that returns their number.
+
+        A commit may run the change again on a newer snapshot. The function counts the last run.
+        """
         snapshot = self._current()
         if not isinstance(where, str):
             raise InvalidInput("delete takes a filter; to delete every row, write 'TRUE'")
@@ -239,15 +284,18 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: operation.deleted
 
+    @_exclusive
     def delete_where(self, predicate: Predicate) -> int:
-        """Delete the rows that match a predicate; returns how many there were."""
+        """Delete the rows that match a predicate, and return their number."""
         self._check_open()
-        return self._told(self._delete_where(predicate))
+        return self._counted(self._delete_where(predicate))
 
+    @_exclusive
     def update(self, values: Mapping[str, str], where: str | None = None) -> int:
-        """Set columns in the rows that match; returns how many there were."""
-        return self._told(self._update(values, where))
+        """Set columns in the rows that match `where`, and return the number of these rows."""
+        return self._counted(self._update(values, where))
 
+    @_exclusive
     def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
@@ -261,6 +309,7 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: operation.updated
 
+    @_exclusive
     def merge(
         self,
         data: Any,
@@ -270,9 +319,10 @@ class TableTransaction:
         when_not_matched: str = "insert",
         merge_schema: bool = False,
     ) -> MergeCounts:
-        """Match rows by key; returns how many were inserted, updated and deleted."""
-        return self._told(self._merge(data, on, when_matched, when_not_matched, merge_schema))
+        """Match rows by key, and return how many were inserted, updated and deleted."""
+        return self._counted(self._merge(data, on, when_matched, when_not_matched, merge_schema))
 
+    @_exclusive
     def _merge(
         self,
         data: Any,
@@ -285,7 +335,7 @@ class TableTransaction:
         if merge_schema and not self.repeated:
             data = self._with_columns(data, "merge")
         snapshot = self._current()
-        source = _whole(data, self._schema)
+        source = ingest.partial_rows(data, self._schema)
         check_merge(source, on, when_matched, when_not_matched, snapshot)
         if self.repeated:
             return MergeCounts
@@ -293,42 +343,57 @@ class TableTransaction:
         self._transaction.run(operation)
         return lambda: MergeCounts(operation.inserted, operation.updated, operation.deleted)
 
+    @_exclusive
     def change_rows(self, change: ChangeRows, scope: Predicate) -> None:
-        """Take rows out by their ids and add others, decided by rows that `scope` encloses."""
+        """Delete rows by their ids and add others.
+
+        `scope` matches every row that was read to decide on the change. Under serializable
+        isolation the commit fails with ConflictError if another transaction has changed these.
+        """
         self._check_open()
         if self.repeated:
             return
         self._reads(scope)
         self._transaction.run(change)
 
+    @_exclusive
     def rollback(self, version: Version) -> None:
-        """Bring the rows, the schema and the spec of an earlier version back."""
+        """Restore the rows, the schema and the spec of an earlier version."""
         self._current()
         if not self.repeated:
             self._transaction.run(Rollback(version))
 
+    @_exclusive
     def tag(self, name: str, version: Version | None) -> None:
-        """Give a version a name; the one the transaction started from, if none is given."""
+        """Give a version a name; None for the version that the transaction started from."""
         self._current()
         if not self.repeated:
             self._transaction.run(Tag(name, version))
 
+    @_exclusive
     def drop_tag(self, name: str) -> None:
+        """Remove a tag."""
         self._current()
         if not self.repeated:
             self._transaction.run(DropTag(name))
 
+    @_exclusive
     def set_properties(self, values: Mapping[str, str | None]) -> None:
+        """Set table properties; a value of None removes a property."""
         self._current()
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
 
+    @_exclusive
     def evolve_partitioning(
         self,
         partition_by: Sequence[str | CustomField],
         instead_of: PartitionSpec | None = None,
     ) -> None:
-        """Cut rows that come from now on by other fields; those that are there stay as they are."""
+        """Add a new version of the partition spec, which applies to new rows.
+
+        With `instead_of`, raises ConflictError if that is no longer the current spec.
+        """
         self._current()
         if not self.repeated:
             self._transaction.run(EvolvePartitioning(partition_by, instead_of))
@@ -343,29 +408,30 @@ class TableTransaction:
         first: bool = False,
         after: str | None = None,
     ) -> None:
-        """Add a column, or a field of a struct, to the schema."""
+        """Add a column, or a field to a struct."""
         self._change_schema(AddColumn(name, type, default, nullable, first, after))
 
     def drop_column(self, path: Path) -> None:
-        """Take a column, or a field of a struct, out of the schema."""
+        """Drop a column, or a field of a struct."""
         self._change_schema(DropColumn(path))
 
     def rename_column(self, path: Path, name: str) -> None:
-        """Give a column another name."""
+        """Rename a column, or a field of a struct."""
         self._change_schema(RenameColumn(path, name))
 
     def change_type(self, path: Path, type: pa.DataType | str) -> None:
-        """Widen the type of a column."""
+        """Widen the type of a column, or of a field of a struct."""
         self._change_schema(ChangeType(path, type))
 
     def make_nullable(self, path: Path) -> None:
-        """Let a column be NULL."""
+        """Allow NULL in a column, or in a field of a struct."""
         self._change_schema(MakeNullable(path))
 
     def describe_column(self, path: Path, texts: Mapping[str, str | None]) -> None:
-        """Say something about a column, such as its `comment`; None takes a text away."""
+        """Set texts about a column, such as its `comment`; a value of None removes a text."""
         self._change_schema(DescribeColumn(path, texts))
 
+    @_exclusive
     def has_column(self, path: Path) -> bool:
         """Whether there is a column, or a field of a struct, with this path."""
         try:
@@ -375,30 +441,38 @@ class TableTransaction:
         return True
 
     def move_column(self, path: Path, *, first: bool = False, after: str | None = None) -> None:
-        """Put a column in another place."""
+        """Move a column, or a field of a struct: `first`, or `after` another one."""
         self._change_schema(MoveColumn(path, first, after))
 
     def reorder_columns(self, names: Sequence[str]) -> None:
-        """Put all columns in another order."""
+        """Put the columns in the order of `names`, which lists all of them."""
         self._change_schema(ReorderColumns(names))
 
     def _with_columns(self, data: Any, operation: str) -> Any:
-        """Rows, for which the table has got the columns that it had not."""
-        found, data = ingest.peek(data, self._schema)
-        if len(found):
-            self._change_schema(AddMissing(operation, found))
+        """Add the columns that are missing in the table, and return the rows.
+
+        The rows may be another object than `data`, which can be a stream.
+        """
+        columns, data = ingest.peek(data, self._schema)
+        if len(columns):
+            self._change_schema(AddMissing(operation, columns))
         return data
 
+    @_exclusive
     def _change_schema(self, change: SchemaChange) -> None:
         self._current()
         if not self.repeated:
             self._transaction.run(change)
 
-    def _told(self, answer: Callable[[], T]) -> T:
-        """Tell the author a count. What was decided by it must not be replayed with another."""
-        told = answer()
-        self._transaction.told.append((answer, told))
-        return told
+    def _counted(self, count: Callable[[], T]) -> T:
+        """Return a count to the caller, and remember it.
+
+        The caller may use it to decide on further changes. So a commit that runs the changes again
+        on a newer snapshot checks that the count is still the same.
+        """
+        result = count()
+        self._transaction.told.append((count, result))
+        return result
 
     @property
     def _schema(self) -> pa.Schema:
@@ -408,14 +482,11 @@ class TableTransaction:
         return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)
 
 
-def _whole(data: Any, schema: pa.Schema) -> pa.Table:
-    """The source of a merge, in memory: it may be needed again."""
-    tables = list(ingest.chunks(data, schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
 def all_match(tables: Any, predicate: Predicate) -> Any:
-    """Refuse rows that the next overwrite with the same filter would not replace."""
+    """Pass tables on, and raise InvalidInput for a row that does not match the predicate.
+
+    The next overwrite with the same filter would not replace such a row.
+    """
     for table in tables:
         wrong = table.num_rows - int(matches(predicate, table).sum())
         if wrong:

@@ -1,8 +1,8 @@
-"""Vacuum: removal of old snapshots, and of files that nothing refers to.
+"""Vacuum: expire old snapshots, and delete files that nothing refers to.
 
-What expires is told to the manifest first; then files go that no kept snapshot and no plain Lance
-reader can need, and that are too old to belong to a running writer; then the manifest's own old
-versions. A crash in between leaves files behind, never a hole.
+First, snapshots expire in the manifest. Then files are deleted that no remaining snapshot and no
+plain Lance reader needs, and that are too old to belong to a running writer. Last, old versions of
+the manifest itself are deleted. A crash in between leaves extra files, never missing ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from phalanx.errors import CorruptTable, InvalidInput
+from phalanx.model.properties import DEFAULT_AGE
 from phalanx.storage.files import (
     DETACHED,
     GRACE_FLOOR,
@@ -28,39 +29,41 @@ from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
-from phalanx.table.properties import DEFAULT_AGE
 from phalanx.table.retention import Expired, RetentionPolicy, announce, expire, is_after
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 
-#: Versions of the manifest that were the newest within this time stay even when forced: a swap
-#: may have started from one, and Lance accepts it unseen once the versions after it are gone.
+#: Versions of the manifest that were the newest within this time are kept even with `force`. A swap
+#: may have started from one, and once the versions after it are deleted, Lance no longer detects
+#: the conflict.
 SWAP_FLOOR = dt.timedelta(minutes=10)
+#: How many leaves are listed, or files deleted, concurrently.
 _WORKERS = 8
 
 
 @dataclass(frozen=True)
 class VacuumReport:
-    """What went, or would go."""
+    """What vacuum deleted, or would delete."""
 
     dry_run: bool
     #: The versions that can no longer be opened.
     snapshots: tuple[int, ...] = ()
-    #: How many rows of the manifest went with them.
+    #: How many rows were removed from the manifest.
     rows: int = 0
-    #: Every file, relative to the table's root; those of whole folders and of the manifest too.
+    #: All deleted files, relative to the table's root.
     paths: tuple[str, ...] = ()
     bytes: int = 0
-    #: Leaf folders that went whole.
+    #: Leaf folders that were deleted as a whole.
     folders: tuple[str, ...] = ()
-    #: Versions of the manifest.
+    #: Versions of the manifest that were deleted.
     manifest_versions: tuple[int, ...] = ()
-    #: What was left alone, and why.
+    #: What was skipped, and why.
     notes: tuple[str, ...] = ()
 
     @property
     def files(self) -> int:
+        """The number of deleted files."""
         return len(self.paths)
 
     def __str__(self) -> str:
@@ -80,36 +83,35 @@ def vacuum(
     dry_run: bool = False,
     force: bool = False,
 ) -> VacuumReport:
-    """Remove old snapshots, and the files that nothing needs.
+    """Expire old snapshots, and delete the files that nothing needs.
 
-    Snapshots go when they were the newest only before `older_than`, or as the table's properties
-    say. Files that nothing refers to go when they are older than `older_than` (7 days by
-    default), which is 24 hours at least unless forced: a writer that is still running may own
-    them.
+    Snapshots expire if they were replaced longer ago than `older_than`; without it, the table's
+    properties decide. Unreferenced files are deleted if they are older than `older_than` (7 days by
+    default). Younger files may belong to a running writer.
 
-    Raises InvalidInput for an age that is too short.
+    Raises InvalidInput for an age of less than 24 hours without `force`, and ConflictError if other
+    transactions kept committing.
     """
     age = DEFAULT_AGE if older_than is None else older_than
     policy = replace(RetentionPolicy.of(older_than), file_age=age)
     if age < GRACE_FLOOR and not force:
         raise InvalidInput(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "
-            "files of that age: say force=True if there is none"
+            "files of that age: pass force=True if there is none"
         )
-    now = policy.now
-    found = expire(snapshot.location, policy, "vacuum", dry_run)
+    expired = expire(snapshot.location, policy, "vacuum", dry_run)
     reach("vacuum.rows-expired")
     with ThreadPoolExecutor(_WORKERS) as pool:
-        sweep = _Sweep(snapshot.location, found, now - age, dry_run, pool)
+        sweep = _Sweep(snapshot.location, expired, policy.ago(age), dry_run, pool)
         sweep.leaves()
         sweep.orphans()
-        sweep.manifest(now - max(age, SWAP_FLOOR))
+        sweep.manifest(policy.ago(max(age, SWAP_FLOOR)))
         if not dry_run:
             anchor(Snapshot.latest(snapshot.location), pool)
     return VacuumReport(
         dry_run,
-        found.snapshots,
-        found.row_count,
+        expired.snapshots,
+        expired.row_count,
         tuple(sweep.paths),
         sweep.bytes,
         tuple(sweep.folders),
@@ -123,16 +125,17 @@ _U = TypeVar("_U")
 
 
 @dataclass
-class _Found:
-    """What can go from one folder."""
+class _Removable:
+    """The files of one leaf that can be deleted."""
 
     folder: DatasetFolder
     files: list[File] = field(default_factory=list)
+    #: Why the leaf is skipped, if it is.
     note: str | None = None
 
 
 class _Sweep:
-    """Finds and removes the files that nothing needs, and counts them."""
+    """Finds and deletes the files that nothing needs, and counts them."""
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class _Sweep:
     ) -> None:
         self._location, self._cutoff = location, cutoff
         self._dry_run, self._pool = dry_run, pool
-        self._retention, self._told = expired.retention, expired.told
+        self._retention, self._announced = expired.retention, expired.told
         self._kept = self._retention.leaf_versions(self._retention.first_kept)
         self.paths: list[str] = []
         self.bytes = 0
@@ -153,37 +156,37 @@ class _Sweep:
         self.notes: list[str] = []
 
     def leaves(self) -> None:
-        """Files in leaves that some kept snapshot has."""
+        """Delete unreferenced files of the leaves that a kept snapshot has."""
         kept = self._kept.by_folder()
-        found = self._map(lambda name: self._look(name, kept[name]), sorted(kept))
+        removables = self._map(lambda name: self._look(name, kept[name]), sorted(kept))
         reach("vacuum.files-listed")
-        for one in found:
-            if one.note:
-                self.notes.append(one.note)
-            elif one.files:
-                self._remove(one, kept[one.folder.name])
+        for removable in removables:
+            if removable.note:
+                self.notes.append(removable.note)
+            elif removable.files:
+                self._remove(removable, kept[removable.folder.name])
 
-    def _look(self, name: str, versions: Collection[int | None]) -> _Found:
-        """The files of a leaf that can go."""
+    def _look(self, name: str, versions: Collection[int | None]) -> _Removable:
+        """The files of a leaf that can be deleted."""
         folder = DatasetFolder(self._location, name)
         if not folder.is_inside:
-            return _Found(folder, note=f"{folder.uri} is a link: nothing in it was touched")
+            return _Removable(folder, note=f"{folder.uri} is a link: nothing in it was touched")
         try:
             if not any(self._is_old(file) for file in folder.files):
-                return _Found(folder)
+                return _Removable(folder)
             live = live_files(folder, versions, self._cutoff)
         except CorruptTable as error:
-            return _Found(folder, note=f"nothing in {name} was touched, run check(): {error}")
-        return _Found(
+            return _Removable(folder, note=f"nothing in {name} was touched, run check(): {error}")
+        return _Removable(
             folder, [f for f in folder.files if self._is_old(f) and not live.holds(f.path)]
         )
 
     def _is_old(self, file: File) -> bool:
         return file.modified <= self._cutoff
 
-    def _remove(self, found: _Found, known: set[int | None]) -> None:
-        """Remove files of a leaf, unless a commit of this moment has come to need them."""
-        folder, files = found.folder, found.files
+    def _remove(self, removable: _Removable, known: set[int | None]) -> None:
+        """Delete files of a leaf, except those that a commit of this moment refers to."""
+        folder, files = removable.folder, removable.files
         if not self._dry_run:
             self._announce()
             with lock.held(self._location):
@@ -195,19 +198,20 @@ class _Sweep:
         self._count(folder, files)
 
     def _announce(self) -> None:
-        if not self._told:
+        """Commit a version before the first file is deleted, so that slow writers check theirs."""
+        if not self._announced:
             announce(self._location)
-            self._told = True
+            self._announced = True
 
     def _versions_now(self, folder: str) -> set[int | None]:
-        """The versions of a leaf in the newest snapshot."""
+        """The versions of a leaf in the newest snapshot; empty if no newer one was committed."""
         newest = ManifestVersion(self._location)
         if newest.version == self._retention.newest.version:
             return set()
         return newest.versions_in(folder)
 
     def orphans(self) -> None:
-        """Folders of leaves that no kept snapshot has."""
+        """Delete the folders of leaves that no kept snapshot has."""
         known = self._kept.folders()
         names = [n for n in folders(self._location) if is_leaf_folder(n) and n not in known]
         for name in names:
@@ -231,11 +235,11 @@ class _Sweep:
         try:
             return folder.is_inside and folder.modified <= self._cutoff
         except CorruptTable as error:
-            self.notes.append(f"the age of {folder.name} cannot be told, so it stays: {error}")
+            self.notes.append(f"the age of {folder.name} is unknown, so it was kept: {error}")
             return False
 
     def manifest(self, cutoff: dt.datetime) -> None:
-        """Old versions of the manifest, and files that only they refer to."""
+        """Delete old versions of the manifest, and the files that only they refer to."""
         folder = DatasetFolder(self._location, MANIFEST)
         if not folder.is_inside:
             self.notes.append(f"{folder.uri} is a link: nothing in it was touched")
@@ -263,7 +267,7 @@ class _Sweep:
         self._count(folder, files)
 
     def _delete(self, folder: DatasetFolder, files: Iterable[File]) -> None:
-        """Remove files, versions first: what is left after a crash is in nobody's way."""
+        """Delete files, versions first, so that after a crash no version lacks its files."""
 
         def delete(file: File) -> None:
             folder.delete(file.path)
@@ -284,20 +288,20 @@ class _Sweep:
 def live_files(
     folder: DatasetFolder, versions: Collection[int | None], cutoff: dt.datetime
 ) -> Live:
-    """The files of a leaf that must stay: for some versions, and for plain Lance.
+    """The files of a leaf that must be kept, for the given versions and for plain Lance readers.
 
-    On main the newest version stays, what was the newest after `cutoff`, and what a tag or a
-    branch of plain Lance holds. Raises CorruptTable where a version cannot be read.
+    These also need the newest version on main, every version that was the newest after `cutoff`,
+    and those that a Lance tag or branch refers to. Raises CorruptTable if a version cannot be read.
     """
     live = Live()
-    wanted = {version for version in versions if version is not None}
-    for version in wanted:
+    named = {version for version in versions if version is not None}
+    for version in named:
         live.add(folder.contents(version))
     on_main = folder.main_versions()
     if on_main or None in versions:
         main = folder.main()
         superseded = folder.superseded()
         kept = {v for v in on_main if is_after(superseded, v, cutoff)}
-        kept |= main.pinned | {main.newest} | {v for v in wanted if v < DETACHED}
+        kept |= main.pinned | {main.newest} | {v for v in named if v < DETACHED}
         live.add_paths(main.files(kept))
     return live

@@ -1,9 +1,9 @@
 """Transactions: changes to any number of leaves that become visible together, or not at all.
 
-A transaction is a list of operations. Each is run on a view of a snapshot; leaves are committed
-detached, and one swap on the manifest makes all of them the table's next snapshot. Whoever
-loses the swap runs the operations again on the newer snapshot. What an operation has written or
-worked out for a leaf that nobody else has touched, it keeps: the loser moves no data.
+A transaction is a list of operations. Each runs on a view of a snapshot. Leaves are committed
+detached, and one swap of the manifest makes all of them the table's next snapshot. A transaction
+that loses the swap runs its operations again on the newer snapshot. It keeps what it has written
+or computed for leaves that no other transaction has changed, so losing a swap moves no data.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.model.properties import ANCHOR
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
@@ -37,20 +38,21 @@ from phalanx.transaction.view import Commits, Counts, View
 
 log = logging.getLogger("phalanx")
 
-#: After how many transactions the manifest is compacted. Every 16, eight writers on one partition
-#: made 14 commits a second where they make 22 now; one writer alone makes as many.
+#: After how many transactions the manifest is compacted. With 16, eight writers on one partition
+#: made 14 commits per second; with 8 they make 22. It makes no difference to a single writer.
 _COMPACT_EVERY = 8
-#: After how many its indexes are, too.
+#: After how many transactions the manifest's indexes are updated as well.
 _REINDEX_EVERY = 80
-#: A transaction that took longer looks whether its files are still there: vacuum grants twice that.
+#: A transaction that took longer checks that its files still exist: vacuum keeps new files for
+#: twice as long.
 _VERIFY_AFTER = GRACE_FLOOR / 2
 
-#: Leaves that a read depends on: their folders and versions by id.
+#: The leaves that a read depends on: their folders and versions by id.
 Footprint = Mapping[str, tuple[str, int | None]]
 
 
 def durable_by_default() -> bool:
-    """Whether commits wait until what they have written is on disk, where nobody says."""
+    """Whether commits wait until their files are on disk, if the caller does not say."""
     return os.environ.get("PHALANX_DURABLE", "").lower() in ("1", "true", "yes")
 
 
@@ -60,11 +62,11 @@ class Operation(Protocol):
     name: str
 
     def run(self, view: View) -> None:
-        """Work the change out and record it in the view."""
+        """Compute the change and record it in the view."""
 
 
 class Transaction:
-    """Operations that start from one snapshot and end as the next, or as nothing."""
+    """Operations that start from one snapshot and together become the next, or have no effect."""
 
     def __init__(
         self,
@@ -77,9 +79,9 @@ class Transaction:
         *,
         started: float,
     ) -> None:
-        """`started` is a time before the first file of it was written.
+        """`started` is a time before the transaction's first file was written.
 
-        Raises InvalidInput for an unusable id, UnsupportedTable where we must not write.
+        Raises InvalidInput for an invalid id, UnsupportedTable if the table must not be written to.
         """
         base.head.check_writable()
         if epoch is not None:
@@ -96,11 +98,11 @@ class Transaction:
         self.durable = durably and base.location.is_local
         self._started = started
         self.operations: list[Operation] = []
-        #: What the author has read: functions that tell which leaves a read depends on.
+        #: What the author has read: functions that return the leaves that a read depends on.
         self.reads: list[Callable[[Snapshot], Footprint]] = []
-        #: What the author has been told: functions that count, and what they have counted.
+        #: The counts that the author has seen: functions that count, and their results.
         self.told: list[tuple[Callable[[], object], object]] = []
-        #: Whether the commit found that somebody else's try had landed already.
+        #: Whether the commit found that another attempt with the same id had landed already.
         self.repeated = False
         self._failed = False
         self._commits = Commits()
@@ -113,7 +115,7 @@ class Transaction:
 
     @property
     def counts(self) -> Counts:
-        """What the transaction has done so far."""
+        """The rows that the transaction has added and removed so far."""
         return self._view.counts
 
     @property
@@ -121,16 +123,19 @@ class Transaction:
         return self._view
 
     def run(self, operation: Operation) -> None:
-        """Add an operation and see what it does."""
+        """Run an operation and add it to the transaction.
+
+        If it fails, the transaction cannot be committed any more, unless the operation was refused
+        before it recorded a change.
+        """
         before = self._view.steps
         try:
             operation.run(self._view)
         except BaseException as error:
             refused = isinstance(error, InvalidInput | TableNotFound)
-            # Refused before anything was recorded, the transaction can go on without it.
             self._failed |= not (refused and self._view.steps == before)
             if isinstance(error, CorruptTable):
-                # What is missing may be missing because another table lies here now.
+                # Files may be missing because there is another table at this location now.
                 self._check_same(Snapshot.latest(self.location))
             raise
         self.operations.append(operation)
@@ -147,8 +152,8 @@ class Transaction:
     def commit(self) -> Snapshot:
         """Make the changes visible, and return the snapshot that has them.
 
-        Raises ConflictError where they cannot be brought together with another's; the table
-        stays as it was then.
+        Raises ConflictError if they conflict with another transaction's. The table is unchanged
+        then, except that leaves of a weak table may be committed already.
         """
         if self._failed:
             raise PhalanxError(
@@ -165,14 +170,14 @@ class Transaction:
         return swap_head(self.location, who, self._decide, self._prepare)
 
     def _prepare(self) -> None:
-        """What can be done before the lock is held."""
+        """Do what needs no lock."""
         self._view.settle()
         reach("commit.leaves-committed")
 
     def _decide(self) -> Proposal[Snapshot] | Snapshot:
-        """The view as the table's next snapshot, or the newest where it has landed already."""
+        """Propose the view as the next snapshot; return the newest if it has landed already."""
         newest = Snapshot.latest(self.location, self._view.base)
-        # Not the number alone: a table that was dropped and made again has the same ones.
+        # The sequence is not enough: a table that was dropped and created again has the same.
         if newest.head.transaction_id != self._view.base.head.transaction_id:
             if self.landed(newest):
                 self.repeated = self.named
@@ -184,7 +189,7 @@ class Transaction:
         return self._proposal()
 
     def _decide_weak(self) -> Proposal[Snapshot] | Snapshot:
-        """Commit each leaf on main, then tell the manifest of new ones and of the transaction."""
+        """Commit each leaf on main, then propose to add new leaves and the transaction's record."""
         newest = Snapshot.latest(self.location, self._view.base)
         if self.landed(newest):
             self.repeated = self.named
@@ -192,7 +197,8 @@ class Transaction:
         self._check_table(newest)
         if newest.head.transactions != "weak":
             return self._finish_as_strong(newest)
-        # With a name it waits for the lock: of two that race, the second does nothing.
+        # A transaction with an id commits its leaves only under the lock, after checking that it
+        # has not landed yet: of two concurrent attempts, the second does nothing.
         self._view.settle()
         if newest.head.transaction_id != self._view.base.head.transaction_id:
             self._follow_weak(newest)
@@ -214,20 +220,27 @@ class Transaction:
         return snapshot
 
     def _follow_weak(self, newest: Snapshot) -> None:
-        """Work out anew what is true of the table as a whole: it is not the same as before."""
+        """Run changes of the table itself again, on a newer snapshot.
+
+        Raises ConflictError if the transaction has changed rows as well: they are committed.
+        """
         if not self._view.head_changes:
             return
         if self._view.leaf_uris():
             raise ConflictError(
-                f"the table {self.location.uri} was changed while rows were added to it and it was "
-                "changed itself: look at what is there, and do it one after the other"
+                f"the table {self.location.uri} was changed by another transaction while this one "
+                "changed both its rows and the table itself: look at what is there, and make the "
+                "two changes one after the other"
             )
         self._view = View(newest, self._commits, self._pool)
         for operation in self.operations:
             operation.run(self._view)
 
     def _finish_as_strong(self, newest: Snapshot) -> Proposal[Snapshot]:
-        """The table became strong meanwhile: what it took over counts, the rest is added now."""
+        """Finish a transaction whose table became strong: add the rows that were not taken over.
+
+        Raises ConflictError if it has done more than add rows.
+        """
         if not self._commits.only_added:
             raise ConflictError(
                 f"the table {self.location.uri} became strong while rows of it were changed: look "
@@ -243,7 +256,7 @@ class Transaction:
         return self._proposal()
 
     def _proposal(self) -> Proposal[Snapshot]:
-        """The view as the table's next snapshot."""
+        """Propose the view as the table's next snapshot."""
         snapshot = self._view.base
         head = snapshot.head.after(dt.datetime.now(dt.UTC), self.id, **self._view.head_changes)
         manifest = self._manifest_for(snapshot, head)
@@ -261,17 +274,20 @@ class Transaction:
         return Proposal(manifest, head, update, lambda version: self._finish(version, head))
 
     def _manifest_for(self, base: Snapshot, head: Head) -> ManifestVersion:
-        """The manifest with columns for the fields of a new spec, where nobody has committed."""
+        """The manifest, with columns for the fields of new specs.
+
+        Raises SwapLost if another transaction has committed since `base`.
+        """
         if head.specs == base.head.specs:
             return base.manifest
         manifest = base.manifest.prepare_for(head.specs, base.head.specs)
         reach("commit.columns-added")
         if manifest.head().transaction_id != base.head.transaction_id:
-            raise SwapLost("somebody has committed meanwhile")
+            raise SwapLost("another transaction has committed meanwhile")
         return manifest
 
     def _finish(self, version: int | None, head: Head) -> Snapshot:
-        """What comes after the swap. The transaction has landed, whatever happens here."""
+        """Do what follows the swap. The transaction has landed, even if this fails."""
         try:
             if self.durable:
                 fsync.sync([self.location.manifest], self._started)
@@ -286,8 +302,8 @@ class Transaction:
             ) from error
 
     def _complete(self, manifest: ManifestVersion, head: Head) -> Snapshot:
-        """Publish what changed, and compact the manifest if it is time for that."""
-        if head.properties.get("anchor") == "commit":
+        """Publish what has changed, and compact the manifest if it is due."""
+        if ANCHOR.of(head.properties) == "commit":
             for leaf, at in self._view.changed_leaves():
                 leaf.anchor(at)
                 reach("commit.leaf-anchored")
@@ -295,17 +311,17 @@ class Transaction:
         snapshot = Snapshot(manifest, head, self._view.current().leaves)
         _compact(snapshot)
         if self.durable:
-            # What was written after the swap is what is opened next.
+            # Readers open what was written after the swap.
             fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
         return snapshot
 
     @property
     def _took_long(self) -> bool:
-        """Whether what was written may have been taken for a leftover."""
+        """Whether a vacuum may have removed files that the transaction wrote."""
         return time.time() - self._started > _VERIFY_AFTER.total_seconds()
 
     def _verify(self) -> None:
-        """See that what was committed to leaves is still there."""
+        """Raise ConflictError if files of the committed versions of leaves are missing."""
         for leaf, version in self._view.changed_leaves():
             folder = DatasetFolder(self.location, leaf.folder)
             try:
@@ -315,10 +331,10 @@ class Transaction:
             self._refuse_without(gone)
 
     def _verify_pending(self) -> None:
-        """The same for files that a weak table's leaves are yet to get."""
+        """Raise ConflictError if files are missing that a weak table's leaves are to receive."""
         for leaf, paths in self._view.pending_files():
-            there = DatasetFolder(self.location, leaf.folder).by_path
-            self._refuse_without([path for path in paths if path not in there])
+            existing = DatasetFolder(self.location, leaf.folder).by_path
+            self._refuse_without([path for path in paths if path not in existing])
 
     def _refuse_without(self, gone: Sequence[str]) -> None:
         if gone:
@@ -332,9 +348,9 @@ class Transaction:
             raise ConflictError(f"the table {self.location.uri} was dropped and made again")
 
     def _check_table(self, newest: Snapshot) -> None:
-        """What the rows were written for must still be there."""
+        """Raise ConflictError if the table is not the one that rows were written for."""
         self._check_same(newest)
-        # Rows of a weak table are written already. In a strong one every change sees for itself.
+        # Rows of a weak table are written already. In a strong table each change checks by itself.
         if (self.reads or self._view.is_weak) and newest.head.schema != self.base.head.schema:
             raise ConflictError(
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
@@ -354,7 +370,7 @@ class Transaction:
         self._check_told(newest)
 
     def _moved_since(self, newest: Snapshot) -> bool:
-        """Whether somebody may have moved rows from one leaf to another."""
+        """Whether another transaction may have moved rows from one leaf to another."""
         return any(record.may_move_rows for record in self._since(newest))
 
     def _since(self, newest: Snapshot) -> list[TransactionRecord]:
@@ -362,13 +378,13 @@ class Transaction:
         return newest.manifest.transactions(since=self.base.sequence + 1)
 
     def _check_told(self, newest: Snapshot) -> None:
-        """What the author has been told must come out again, where it may have led to more.
+        """Raise ConflictError if a count that the author has seen is different now.
 
-        A change that is alone in its transaction is simply what it is on the newer snapshot.
+        It does not matter if the transaction has a single change: no other change depends on it.
         """
         if self.isolation != "serializable" or len(self.operations) < 2:
             return
-        if any(ask() != told for ask, told in self.told):
+        if any(count() != result for count, result in self.told):
             raise ConflictError(
                 f"rows of {self.location.uri} that this transaction changes were changed by "
                 f"{self._others(newest)}, and its counts are different now: nothing was written, "
@@ -376,7 +392,7 @@ class Transaction:
             )
 
     def _check_reads(self, newest: Snapshot) -> None:
-        """What the author of the transaction has read must still be so."""
+        """Raise ConflictError if rows that the author has read were changed."""
         if self.isolation != "serializable":
             return
         for footprint in self.reads:
@@ -387,7 +403,7 @@ class Transaction:
                 )
 
     def _same_rows(self, before: Footprint, after: Footprint) -> bool:
-        """Whether leaves hold the rows that they held; in which files is of no consequence."""
+        """Whether leaves hold the same rows, in whatever files."""
         schema = self.base.head.schema
         return before.keys() == after.keys() and all(
             folder == after[id][0]
@@ -396,7 +412,7 @@ class Transaction:
         )
 
     def _others(self, newest: Snapshot) -> str:
-        """The transactions since the base, by id."""
+        """The transactions since the base by id, for an error message."""
         ids = sorted(record.id for record in self._since(newest))
         return f"transaction {', '.join(ids[:5])}" if ids else "another client"
 
@@ -414,7 +430,7 @@ class Transaction:
 
 
 def _compact(snapshot: Snapshot) -> None:
-    """Compact the manifest now and then. A failure has no consequences."""
+    """Compact the manifest if it is due. A failure is logged and has no other effect."""
     if snapshot.sequence % _COMPACT_EVERY:
         return
     try:
@@ -426,13 +442,16 @@ def _compact(snapshot: Snapshot) -> None:
 
 
 def _publish(manifest: ManifestVersion, head: Head) -> None:
-    """Tell other clients of the schema and specs, also where an earlier writer failed to."""
+    """Publish the schema and specs for other clients, also those that an earlier writer did not."""
     with contextlib.suppress(OSError, ValueError):
         manifest.publish(head)
 
 
 def _taken_over(newest: Snapshot) -> dict[str, int]:
-    """The versions on main that leaves had when the table became strong, by folder."""
+    """The versions on main that leaves had when the table became strong, by folder.
+
+    Raises ConflictError if the transaction that made it strong has expired.
+    """
     for record in newest.manifest.transactions():
         if record.operation == MAKE_STRONG:
             leaves = newest.go_to(record.sequence).leaves
@@ -444,7 +463,7 @@ def _taken_over(newest: Snapshot) -> dict[str, int]:
 
 
 def first_update(head: Head) -> ManifestUpdate:
-    """The rows of a table that has just been made."""
+    """The first rows in the manifest of a new table."""
     update = ManifestUpdate(head.specs, strong=head.transactions == "strong")
     for spec in head.specs:
         update.put_spec(spec)

@@ -1,21 +1,21 @@
-"""When a change that was prepared on one version of a leaf still holds on a later one.
+"""When a change that was computed on one version of a leaf still holds on a later one.
 
-The rules, for a change that was worked out on version B of a leaf and meets version H:
+The rules for a change that was computed on version B of a leaf and is applied to version H:
 
-| the change                 | what others did from B to H          | serializable | snapshot  |
-|----------------------------|--------------------------------------|--------------|-----------|
-| adds rows                  | anything                             | holds        | holds     |
-| takes rows out             | touched the same fragments           | work out anew| work out anew |
-| takes rows out             | added rows, other fragments          | work out anew| holds     |
-| takes rows out             | took rows out of other fragments     | holds        | holds     |
-| takes rows out             | compacted other fragments            | holds        | holds     |
-| takes rows out             | overwrote the leaf, or is unknown    | work out anew| work out anew |
-| puts rows into other files | touched the same fragments           | give up      | give up   |
-| puts rows into other files | added rows, other fragments          | holds        | holds     |
+| the change               | other changes from B to H         | serializable | snapshot  |
+|--------------------------|-----------------------------------|--------------|-----------|
+| adds rows                | any                               | holds        | holds     |
+| removes rows             | changed the same fragments        | run again    | run again |
+| removes rows             | added rows, in other fragments    | run again    | holds     |
+| removes rows             | removed rows from other fragments | holds        | holds     |
+| removes rows             | compacted other fragments         | holds        | holds     |
+| removes rows             | overwrote the leaf, or unknown    | run again    | run again |
+| moves rows to other files| changed the same fragments        | give up      | give up   |
+| moves rows to other files| added rows, in other fragments    | holds        | holds     |
 
-Working it out anew means to run the change again on H, for that leaf alone. Reads of a
-transaction are held to the same standard: where a leaf that was read has changed, the
-transaction cannot be replayed (its author may have decided by what was read) and fails.
+"Run again" means to compute the change on H, for that leaf only. Reads are checked as well: if rows
+that a transaction has read were changed, the transaction cannot be run again (its author may have
+made decisions based on them) and fails.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ ISOLATIONS = ("serializable", "snapshot")
 
 
 def check_isolation(isolation: str) -> str:
+    """Raise InvalidInput for an unknown isolation level; returns a known one."""
     if isolation not in ISOLATIONS:
         raise InvalidInput(f"isolation is 'serializable' or 'snapshot', not {isolation!r}")
     return isolation
 
 
 def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: str) -> bool:
-    """Whether a change that takes rows out, worked out on `base`, holds on `head`."""
+    """Whether a change that removes rows and was computed on `base` holds on `head`."""
     if base == head:
         return True
     changes = leaf.changes(base, head)
@@ -50,13 +51,13 @@ def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: s
 
 
 def same_rows(leaf: Leaf, base: int | None, head: int | None) -> bool:
-    """Whether nothing has happened from `base` to `head` that changes rows."""
+    """Whether no rows were added or removed from `base` to `head`."""
     changes = _changes(leaf, base, head)
     return changes is not None and not any(c.adds_rows or c.removes_rows for c in changes)
 
 
 def took_rows_out(leaf: Leaf, base: int | None, head: int | None) -> bool:
-    """Whether somebody has taken rows out of a leaf from `base` to `head`, or may have."""
+    """Whether rows were, or may have been, removed from a leaf from `base` to `head`."""
     changes = _changes(leaf, base, head)
     return changes is None or any(change.removes_rows for change in changes)
 

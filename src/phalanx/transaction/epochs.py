@@ -1,9 +1,9 @@
-"""Epochs: the steps of a stream, each of which lands once however often it is tried.
+"""Epochs: the steps of a stream, each of which is committed once, however often it is tried.
 
-A stream's query keeps its name over restarts, and numbers its epochs. The manifest has one row
-for each query with the last epoch that has landed; it is written in the transaction of that
-epoch, and stays when the transaction's own row expires. Whatever has its number or a lower one
-is in the table already. Numbers rise, but need not follow one another.
+A stream's query keeps its name across restarts and numbers its epochs. The manifest has one row per
+query with its last committed epoch. That row is written in the epoch's transaction, and stays when
+the transaction's own row expires. An epoch with the same or a lower number is in the table already.
+Numbers increase, but may have gaps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phalanx.storage.records import EpochRecord
 
 @dataclass(frozen=True)
 class Epoch:
-    """One step of a query. Raises InvalidInput for a name or number that is none."""
+    """One step of a query. Raises InvalidInput for an invalid name or number."""
 
     query: str
     number: int
@@ -39,5 +39,5 @@ class Epoch:
         return last is not None and last.epoch >= self.number
 
     def record(self, head: Head) -> EpochRecord:
-        """That the epoch lands with this head."""
+        """The record of this epoch as committed with a head."""
         return EpochRecord(self.query, self.number, head.sequence)

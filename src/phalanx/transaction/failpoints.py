@@ -1,9 +1,10 @@
-"""Named places in the steps of a change, where tests make things go wrong.
+"""Failpoints: named steps of a change at which tests inject failures.
 
-`PHALANX_FAILPOINT=name:raise` raises an OSError there, `name:kill` ends the process as a power
-cut would, `name:wait` stays there for some seconds. A number after a second colon says at which
-visit. A folder there says how often, among all processes: each time takes a file away from it.
-Without the variable a failpoint costs a look-up and does nothing.
+`PHALANX_FAILPOINT=name:raise` raises an OSError at that step, `name:kill` kills the process, and
+`name:wait` waits for some seconds. A number after a second colon is the visit at which it happens
+(the first by default). A folder after a second colon limits how often it happens in all processes
+together: each time deletes one file in it. Without the variable a failpoint does nothing and costs
+one lookup.
 """
 
 from __future__ import annotations
@@ -14,22 +15,22 @@ import signal
 import time
 
 _visits: dict[str, int] = {}
-#: Where a test looks which failpoints a change comes by; None as long as nobody does.
+#: The failpoints that were reached, if a test records them; otherwise None.
 passed: list[str] | None = None
 _WAIT_SECONDS = 8
 
 
 def reach(name: str) -> None:
-    """Arrive at a failpoint."""
+    """Fail here if `PHALANX_FAILPOINT` says so."""
     if passed is not None:
         passed.append(name)
-    wanted = os.environ.get("PHALANX_FAILPOINT")
-    if not wanted:
+    setting = os.environ.get("PHALANX_FAILPOINT")
+    if not setting:
         return
-    point, action, when = (*wanted.split(":", 2), "1")[:3]
+    point, action, when = (*setting.split(":", 2), "1")[:3]
     if point != name:
         return
-    if not (_is_visit(name, int(when)) if when.isdigit() else _took_one(when)):
+    if not (_is_visit(name, int(when)) if when.isdigit() else _deleted_file(when)):
         return
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -44,7 +45,8 @@ def _is_visit(name: str, number: int) -> bool:
     return _visits[name] == number
 
 
-def _took_one(folder: str) -> bool:
+def _deleted_file(folder: str) -> bool:
+    """Delete one file of a folder; False if there is none left."""
     with contextlib.suppress(FileNotFoundError):
         for entry in os.listdir(folder):
             with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
-"""An advisory lock around rebase and swap, on file systems that have one.
+"""An advisory lock around rebase and swap, on file systems that support it.
 
-It keeps many writers fast and fair: without it they collide, and the unlucky starve. Nothing
-depends on it for being right: the swap alone decides who wins.
+It keeps many writers fast and fair: without it they conflict, and some retry for a long time.
+Correctness does not depend on it: the swap alone decides which transaction wins.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ except ImportError:  # a system without flock
     fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE = ".phalanx.lock"
-#: A holder may be stuck: after this long one goes on without the lock.
+#: How long a writer waits for the lock before it continues without it: its holder may be stuck.
 _PATIENCE_SECONDS = 5.0
 
 
 @contextlib.contextmanager
 def held(location: Location) -> Iterator[bool]:
-    """Hold the table's lock, if it can be had in reasonable time; says whether it could."""
+    """Hold the table's lock if it can be acquired in time; yields whether it was."""
     if location.path is None or fcntl is None:
         yield False
         return
@@ -44,8 +44,11 @@ def held(location: Location) -> Iterator[bool]:
 
 
 class _Lock:
-    """The lock on an open file. Whoever waits for it sleeps: asking again and again would take
-    the time of those who work, and give the lock to the lucky instead of the next in line."""
+    """The lock on an open file.
+
+    Writers sleep while they wait for it. Polling would take CPU time from other writers, and would
+    give the lock to whichever writer polls first instead of the next in line.
+    """
 
     def __init__(self, handle: int) -> None:
         self._handle, self._mutex = handle, threading.Lock()
@@ -53,12 +56,12 @@ class _Lock:
         self._waiting = self._got = self._given_up = False
 
     def acquire(self, patience: float) -> bool:
-        """Wait for the lock, but not for ever: whether it was had."""
+        """Wait for the lock for up to `patience` seconds; returns whether it was acquired."""
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._waiting = True
-            # The call cannot be told how long to wait, so a thread makes it.
+            # flock has no timeout, so a thread waits for it.
             threading.Thread(target=self._wait, name="phalanx-lock", daemon=True).start()
             self._over.wait(patience)
         except OSError:  # a file system without locks
@@ -79,7 +82,7 @@ class _Lock:
         self._over.set()
 
     def release(self) -> None:
-        """Let go of the lock, or of the wish to have it."""
+        """Release the lock, or stop waiting for it."""
         with self._mutex:
             self._given_up = True
             if not self._waiting:
@@ -87,5 +90,5 @@ class _Lock:
 
 
 def back_off(attempt: int) -> None:
-    """Wait before another try where there is no lock to wait for."""
+    """Sleep for a short random time before the next attempt."""
     time.sleep(random.uniform(0, min(0.25, 0.004 * 2 ** min(attempt, 6))))

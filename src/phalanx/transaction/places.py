@@ -1,4 +1,4 @@
-"""Where the leaf with some values is, or will be."""
+"""Where the leaf with some partition values is, or will be created."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from phalanx.storage.records import LeafRow
 
 @dataclass(frozen=True)
 class Place:
-    """A leaf's values, its names and its folder."""
+    """A leaf's partition values, its names and its folder."""
 
     spec: PartitionSpec
     keys: tuple[Any, ...]
     names: tuple[str, ...]
     folder: str
-    #: The leaf as the snapshot has it; None for one that does not exist yet.
+    #: The leaf in the snapshot; None if it does not exist yet.
     row: LeafRow | None
 
     @property
@@ -35,14 +35,14 @@ class Place:
 
     @property
     def namespaces(self) -> list[str]:
-        """The object ids of the namespaces above it, without the spec's own."""
+        """The ids of the namespaces that it is in, without the spec's own, outermost first."""
         return [
             names.object_id(self.spec.id, self.names[:depth])
             for depth in range(1, len(self.names) + 1)
         ]
 
     def under(self, spec: PartitionSpec) -> Place:
-        """The same place where fields have become wider."""
+        """This place under a later form of its spec, in which fields may be wider."""
         if spec == self.spec:
             return self
         keys = tuple(
@@ -52,11 +52,11 @@ class Place:
         return replace(self, spec=spec, keys=keys)
 
     def __str__(self) -> str:
-        shown = (
+        values = (
             f"{f.field_id}={'NULL' if key is None else shortened(value_text(key, f.result_type))}"
             for f, key in zip(self.spec.fields, self.keys, strict=True)
         )
-        return " / ".join(shown) or "the whole table"
+        return " / ".join(values) or "the whole table"
 
 
 def _widened(key: Any, old: pa.DataType, new: pa.DataType) -> Any:
@@ -66,14 +66,14 @@ def _widened(key: Any, old: pa.DataType, new: pa.DataType) -> Any:
 
 
 def place_of(spec: PartitionSpec, row: LeafRow) -> Place:
-    """The place of a leaf that exists, by the spec it was written under."""
+    """The place of an existing leaf of a spec."""
     return Place(spec, row.keys, tuple(row.names), row.location, row)
 
 
 def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
-    """The place of the leaf with these values: the one that exists, or the one to be made.
+    """The place of the leaf with these partition values, which may not exist yet.
 
-    Existing namespaces are found by value, whatever they are called.
+    Existing namespaces are looked up by value, because another client may have named them.
     """
     index = leaves.find(spec, keys)
     if index is not None:
@@ -85,13 +85,13 @@ def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[A
             known = leaves.row(parent).names[:depth]
             break
     types = [f.result_type for f in spec.fields]
-    made = names.namespace_names(head.salt, spec.id, keys, types, known)
-    folder = names.leaf_folder(head.salt, names.leaf_id(spec.id, made))
-    return Place(spec, keys, tuple(made), folder, None)
+    namespaces = names.namespace_names(head.salt, spec.id, keys, types, known)
+    folder = names.leaf_folder(head.salt, names.leaf_id(spec.id, namespaces))
+    return Place(spec, keys, tuple(namespaces), folder, None)
 
 
 def emptied_namespaces(leaves: LeafIndex, gone: Iterable[Place]) -> set[str]:
-    """The namespaces that have no leaf left once some leaves are gone."""
+    """The namespaces that have no leaf left when some leaves are removed."""
     leaving: Counter[str] = Counter()
     values: dict[str, tuple[PartitionSpec, tuple[Any, ...]]] = {}
     for place in gone:

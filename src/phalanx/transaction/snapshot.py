@@ -16,19 +16,19 @@ from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, NoManifest
 from phalanx.storage.records import TagRecord
 
-#: How a snapshot is named: its version, a tag, or a time.
+#: What identifies a snapshot: its version, a tag, or a time.
 Version = int | str | dt.datetime
 
-#: How many transactions behind a cached snapshot may be before it is written again.
+#: A cached snapshot is written again once it is this many transactions behind.
 _SAVE_AFTER = 16
-#: How many transactions behind it may be to be of use at all.
+#: A known snapshot that is more than this many transactions behind is not used.
 _TOO_OLD = 5_000
-#: Of how many changed leaves the statistics are kept for whoever changes them next.
+#: Statistics of at most this many changed leaves are kept for the next change.
 _FEW_LEAVES = 64
 
 
 class Snapshot:
-    """The table as one transaction left it. Everything read through it is of that moment."""
+    """The table as one transaction left it. Everything read through it is of that version."""
 
     def __init__(
         self,
@@ -37,67 +37,68 @@ class Snapshot:
         leaves: LeafIndex | None = None,
         news: frozenset[str] | None = None,
     ) -> None:
-        """`head` and `leaves` where they are known already; else they are read."""
+        """`head` and `leaves` are read from the manifest if they are not passed in."""
         self.manifest = manifest
         self.head = manifest.head() if head is None else head
         self._leaves = leaves
-        #: The transactions since the snapshot this one was advanced from; None if unknown.
+        #: The transactions since the snapshot that this one was advanced from; None if unknown.
         self.news = news
-        #: The statistics of leaves that were read with it, by object id, as the manifest has them.
+        #: Statistics that were read along with it, by the leaf's id, as they are in the manifest.
         self.statistics: Mapping[str, Any] = {}
 
     @staticmethod
     def latest(location: Location, known: Snapshot | None = None) -> Snapshot:
-        """The newest snapshot; from one that is known only what is new is read.
+        """The newest snapshot. With a `known` snapshot, only changes since that one are read.
 
-        Raises TableNotFound where there is no table.
+        Raises TableNotFound if there is no table.
         """
         manifest = ManifestVersion(location)
-        found = None if known is None else _advanced(manifest, known)
-        if found is None:
-            found = _recalled(manifest) or Snapshot(manifest)
-            found.news = None
-        _recent.put(location.uri, found)
-        return found
+        snapshot = None if known is None else _advanced(manifest, known)
+        if snapshot is None:
+            snapshot = _recalled(manifest) or Snapshot(manifest)
+            snapshot.news = None
+        _recent.put(location.uri, snapshot)
+        return snapshot
 
     @staticmethod
     def unborn(location: Location, head: Head) -> Snapshot:
-        """A table that does not exist yet, or not like that: it has a head and no leaf."""
+        """The snapshot of a table that does not exist yet in this form: a head without leaves."""
         return Snapshot(NoManifest(location), head, LeafIndex.empty(head.specs))
 
     @staticmethod
     def at(location: Location, version: Version) -> Snapshot:
-        """The snapshot with a version or a tag, or the last one at a time.
+        """The snapshot with a version or a tag, or the one that was current at a time.
 
-        Raises TableNotFound where it does not exist, or not any more.
+        Raises TableNotFound if it does not exist or has expired, and InvalidInput for a weak table.
         """
         newest = Snapshot.latest(location)
         newest.refuse_weak("opened at a version")
         return newest.find(version)
 
     def find(self, version: Version) -> Snapshot:
-        """The snapshot with a version or tag, or the last one at a time, up to this one.
+        """The snapshot with a version or a tag, or the one that was current at a time.
 
-        Raises InvalidInput for one from before the table was strong: it says which leaves there
-        were, and not which rows.
+        Raises TableNotFound if it does not exist, is newer than this one or has expired. Raises
+        InvalidInput for a version from before the table became strong: only its leaves are known,
+        not their rows.
         """
         if isinstance(version, dt.datetime):
             version = self.sequence_at(version)
         if isinstance(version, str):
-            found = self._tagged(version)
+            snapshot = self._tagged(version)
         elif isinstance(version, int) and not isinstance(version, bool):
-            found = self.go_to(version)
+            snapshot = self.go_to(version)
         else:
             raise InvalidInput(f"a version is a whole number, a tag or a datetime, not {version!r}")
-        if found.head.transactions == "weak":
+        if snapshot.head.transactions == "weak":
             raise InvalidInput(
-                f"version {found.sequence} of the table {self.location.uri} is from when it was "
+                f"version {snapshot.sequence} of the table {self.location.uri} is from when it was "
                 "weak: which rows it had then is not known"
             )
-        return found
+        return snapshot
 
     def with_leaves(self, leaves: LeafIndex, head: Head | None = None) -> Snapshot:
-        """The same moment with other leaves: what a transaction sees before it commits."""
+        """This snapshot with other leaves: what a transaction sees before it commits."""
         return Snapshot(self.manifest, head or self.head, leaves)
 
     @property
@@ -119,22 +120,27 @@ class Snapshot:
 
     @property
     def _is_newest(self) -> bool:
-        """Whether nothing newer was seen when this was opened: only such are worth keeping."""
-        return not self._travelled
+        """Whether this was the newest snapshot when it was opened: only those are cached."""
+        return not self._is_old
 
-    _travelled = False
+    _is_old = False
 
     def sequence_at(self, time: dt.datetime) -> int:
-        """The version that was current at a time; one without a zone counts as UTC."""
+        """The version that was current at a time; a time without a zone is in UTC.
+
+        Raises TableNotFound if the table did not exist then, or if the version has expired.
+        """
         if time.tzinfo is None:
             time = time.replace(tzinfo=dt.UTC)
         if time >= self.head.committed_at:
             return self.sequence
-        # Of what has expired only tagged versions are left, and not when they were replaced.
+        # Expired versions are ignored even if they have a tag: when they were replaced is unknown.
         kept = self.manifest.transactions(since=self.head.oldest)
         versions = [record.sequence for record in kept if record.committed_at <= time]
         if not versions and self.head.oldest > 1:
-            raise TableNotFound(f"what the table {self.location.uri} was at {time} has expired")
+            raise TableNotFound(
+                f"the version of the table {self.location.uri} at {time} has expired"
+            )
         if not versions:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return max(versions)
@@ -148,24 +154,25 @@ class Snapshot:
             )
 
     def tags(self) -> dict[str, TagRecord]:
-        """The tags of the table by name."""
+        """The tags of the table, by name."""
         return self.manifest.tags()
 
     def _tagged(self, name: str) -> Snapshot:
         tags = self.tags()
         if name not in tags:
-            known = ", ".join(sorted(tags)) or "none"
+            names = ", ".join(sorted(tags)) or "none"
             raise TableNotFound(
-                f"the table {self.location.uri} has no tag {name!r}: it has {known}"
+                f"the table {self.location.uri} has no tag {name!r}: it has {names}"
             )
         snapshot = Snapshot(ManifestVersion(self.location, tags[name].manifest_version))
-        snapshot._travelled = True
+        snapshot._is_old = True
         return snapshot
 
     def go_to(self, sequence: int) -> Snapshot:
-        """The snapshot with a version, by binary search: both numbers only ever rise.
+        """The snapshot with a version, found by binary search over versions of the manifest.
 
-        Of several versions of the manifest that have it, the last: vacuum takes that last, too.
+        If several versions of the manifest hold it, the last of them is opened, because vacuum
+        removes that one last. Raises TableNotFound if the version does not exist or has expired.
         """
         if sequence == self.sequence:
             return self
@@ -184,28 +191,28 @@ class Snapshot:
         low, high = 0, len(versions)
         while low < high:
             middle = (low + high) // 2
-            known, found = middle, sequence_in(versions[middle])
-            while found is None and known > low:
-                # A version that another client has damaged: the one before it decides.
-                known -= 1
-                found = sequence_in(versions[known])
-            if found is not None and found > sequence:
-                high = known
+            probe, number = middle, sequence_in(versions[middle])
+            while number is None and probe > low:
+                # Another client has damaged this version: use the one before it.
+                probe -= 1
+                number = sequence_in(versions[probe])
+            if number is not None and number > sequence:
+                high = probe
             else:
                 low = middle + 1
-        # A version that has lost its head says nothing: the one before it counts.
+        # A version without its head row is skipped: the one before it holds the snapshot.
         for version in reversed(versions[:low]):
             if sequence_in(version) is None:
                 continue
             candidate = Snapshot(ManifestVersion(self.location, version))
-            candidate._travelled = True
+            candidate._is_old = True
             if candidate.sequence == sequence:
                 return candidate
             break
         raise removed
 
     def can_open(self, sequence: int) -> bool:
-        """Whether a version has not expired: it is recent enough, or a tag holds it."""
+        """Whether a version has not expired: it is recent enough, or a tag keeps it."""
         return sequence >= self.head.oldest or sequence in {
             tag.version for tag in self.tags().values()
         }
@@ -214,30 +221,30 @@ class Snapshot:
         return ManifestVersion(self.location, version).sequence()
 
 
-#: The newest snapshots this process has seen, by URI: a few tables' worth.
+#: The newest snapshot that this process has seen of each of up to 16 tables, by URI.
 _recent: LruCache[str, Snapshot] = LruCache(16)
 
 
 def _recalled(manifest: ManifestVersion) -> Snapshot | None:
-    """The newest snapshot, made from one that this process or the cache remembers."""
+    """The newest snapshot, advanced from one in memory or in the cache; None if there is none."""
     known = _recent.get(manifest.location.uri)
-    found = None if known is None else _advanced(manifest, known)
-    if found is not None:
-        return found
+    snapshot = None if known is None else _advanced(manifest, known)
+    if snapshot is not None:
+        return snapshot
     cached = cache.load(manifest)
     if cached is None:
         return None
-    head, leaves, this_one = cached
-    if this_one:
+    head, leaves, is_current = cached
+    if is_current:
         return Snapshot(manifest, head, leaves, frozenset())
-    found = _advanced_from(manifest, head, leaves)
-    if found is not None and found.sequence - head.sequence >= _SAVE_AFTER:
-        cache.save(manifest, found.head, found.leaves)
-    return found
+    snapshot = _advanced_from(manifest, head, leaves)
+    if snapshot is not None and snapshot.sequence - head.sequence >= _SAVE_AFTER:
+        cache.save(manifest, snapshot.head, snapshot.leaves)
+    return snapshot
 
 
 def _advanced(manifest: ManifestVersion, known: Snapshot) -> Snapshot | None:
-    """The newest snapshot from an older one; the same one where it is the newest still."""
+    """The newest snapshot, advanced from an older one; None if that is not possible."""
     if known._leaves is None:
         return None
     if manifest.same_file(known.manifest):
@@ -246,10 +253,10 @@ def _advanced(manifest: ManifestVersion, known: Snapshot) -> Snapshot | None:
 
 
 def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> Snapshot | None:
-    """The newest snapshot, made from an older one and the rows that have changed since.
+    """The newest snapshot, from an older one and the rows of the manifest that changed since.
 
-    None where that cannot be done: the older one is of another line of history, leaves have been
-    removed, or the schema or specs have changed.
+    None if that is not possible: the older one belongs to another history or is too old, leaves
+    may have been removed, or the schema or specs have changed.
     """
     changes = manifest.changes_since(head, LeafIndex.columns_in(head))
     if changes is None or len(changes.transactions) > _TOO_OLD:

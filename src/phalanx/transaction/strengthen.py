@@ -1,4 +1,4 @@
-"""From weak to strong: one transaction that pins every leaf to the version it has on main."""
+"""Makes a weak table strong, in one transaction that pins every leaf to its version on main."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.swap import Proposal, swap_head
 
-#: The operation that makes a table strong, as its history names it.
+#: The name of this operation in the table's history.
 MAKE_STRONG = "make strong"
 
 
 def strengthen(location: Location) -> Snapshot:
-    """Make a weak table strong; one that is strong already stays as it is.
+    """Make a weak table strong; has no effect on a strong table.
 
-    Raises ConflictError where others kept writing.
+    Raises ConflictError if other transactions keep coming first.
     """
 
     def decide() -> Proposal[Snapshot] | Snapshot:
@@ -53,7 +53,7 @@ def _proposal(snapshot: Snapshot) -> Proposal[Snapshot]:
         )
         update.put_leaf(pinned, snapshot.leaves.specs[row.spec_id], head.sequence)
     update.put_head(head)
-    # Whoever knows the leaves as they were must read them again.
+    # A removal makes others read the leaves again instead of advancing a known snapshot.
     update.put_transaction(TransactionRecord.of(head, MAKE_STRONG, removals=1))
     location = snapshot.location
     return Proposal(snapshot.manifest, head, update, lambda version: Snapshot.latest(location))

@@ -1,8 +1,8 @@
-"""The one place where the head of a table is swapped: read, decide, swap, and again where others
-came first.
+"""The one place where the head of a table is swapped: decide, swap, and retry.
 
-Whoever changes a table decides under the table's lock what its next head is. The swap lands whole,
-or nothing is written and the decision is taken again on what is there by then.
+Every change to a table decides under the table's lock what the next head is. The swap is applied as
+a whole. If another change came first, nothing is written, and the decision is made again on the
+newer snapshot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 
-#: How long somebody tries to win the swap before giving up.
+#: How long a change tries to win the swap before it fails.
 PATIENCE_SECONDS = 120.0
 
 T = TypeVar("T")
@@ -30,12 +30,12 @@ T = TypeVar("T")
 class Proposal(Generic[T]):
     """The next head of a table, and what is written with it."""
 
-    #: The version of the manifest that it was decided on.
+    #: The version of the manifest that it is based on.
     base: ManifestVersion
     head: Head
     update: ManifestUpdate
-    #: What to do once it has landed, the lock still held. It is given the version of the manifest
-    #: that has it, or None where the reply to the swap was lost.
+    #: What to do after the swap, while the lock is still held. It is called with the new version of
+    #: the manifest, or with None if the reply to the swap was lost.
     then: Callable[[int | None], T]
 
 
@@ -45,12 +45,12 @@ def swap_head(
     decide: Callable[[], Proposal[T] | T],
     prepare: Callable[[], None] = lambda: None,
 ) -> T:
-    """Make the next head of a table, or return what `decide` says instead of proposing one.
+    """Swap in the head that `decide` proposes, or return what it returns instead of a proposal.
 
-    `prepare` is what can be done before the lock is held; it is called again before every try.
-    `decide` may raise SwapLost to be asked again.
+    `prepare` does what needs no lock, and is called before every attempt. `decide` is called with
+    the lock held, and may raise SwapLost to be called again.
 
-    Raises ConflictError, with `who` in the message, where others kept coming first.
+    Raises ConflictError, with `who` in the message, if other changes keep coming first.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     lost = 0
@@ -75,14 +75,14 @@ def swap_head(
 
 
 def _swap(location: Location, proposal: Proposal[T]) -> int | None:
-    """The version of the manifest that has the proposal; None where the reply was lost."""
+    """Swap the head; returns the new version of the manifest, or None if the reply was lost."""
     reach("commit.before-swap")
     try:
         version = proposal.base.swap(proposal.update)
         reach("commit.after-swap")
         return version
     except OSError:
-        # The reply was lost, not necessarily the commit.
+        # The commit may have landed even if its reply was lost.
         if not ManifestVersion(location).has_transaction(proposal.head.transaction_id):
             raise
         return None

@@ -1,7 +1,7 @@
-"""The table as a transaction sees it: a snapshot, and what the transaction has done to it.
+"""The table as a transaction sees it: a snapshot, and the transaction's changes to it.
 
-Changes to a leaf are collected and committed detached, once: when the transaction commits, or
-before something in the same transaction reads the leaf again.
+Changes to a leaf are collected and committed together, detached: when the transaction commits, or
+before the same transaction reads the leaf again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, emptied_namespaces, find_place, place_of
 from phalanx.transaction.snapshot import Snapshot
 
-#: Up to how many versions of a leaf are taken out of the manifest without a look at it.
+#: The rows of a timeline of at most this many versions are removed without reading them first.
 _SHORT_TIMELINE = 64
 
 
 @dataclass
 class Counts:
-    """How many rows a transaction has added and removed, in how many leaves."""
+    """How many rows a transaction has added and removed, and the ids of the leaves it changed."""
 
     added: int = 0
     removed: int = 0
@@ -45,13 +45,13 @@ class Counts:
 
 @dataclass
 class _Work:
-    """One leaf under change."""
+    """The state of one leaf that the transaction changes."""
 
     place: Place
     #: The version that pending changes are based on; None for a leaf without rows.
     version: int | None
     pending: LeafDelta = field(default_factory=LeafDelta)
-    #: Size and statistics as of `version` and the pending changes together.
+    #: Size and statistics of `version` with the pending changes.
     row_count: int | None = 0
     byte_count: int | None = 0
     fragment_count: int | None = 0
@@ -65,38 +65,38 @@ class _Work:
 
 
 class Commits:
-    """The detached versions a transaction has made, so that a retry makes none again."""
+    """The versions of leaves that a transaction has committed, so that a retry reuses them."""
 
     def __init__(self) -> None:
-        # The deltas are kept too: they are told apart by what they are made of.
-        self._made: dict[Any, tuple[int, bool, LeafDelta]] = {}
+        # Deltas are kept alive, because they are identified by the ids of their objects.
+        self._versions: dict[Any, tuple[int, bool, LeafDelta]] = {}
         self._on_main: list[tuple[int, LeafDelta]] = []
-        #: Of a table that became strong: what it has of each leaf's main branch, by folder.
+        #: For a table that became strong: the versions on main that it took over, by folder.
         self.taken_over: dict[str, int] = {}
 
     def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> tuple[int, bool]:
-        """The version that a change makes, and whether all rows were written anew for it."""
+        """Commit a change once; returns its version and whether existing rows were rewritten."""
         key = (leaf.uri, base, delta.identity, leaf.schema)
-        if key not in self._made:
+        if key not in self._versions:
             version = leaf.commit(base, delta)
-            self._made[key] = (version, leaf.wrote_anew, delta)
-        return self._made[key][:2]
+            self._versions[key] = (version, leaf.wrote_anew, delta)
+        return self._versions[key][:2]
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
-        """Take over a version that was made elsewhere, such as in another process."""
-        self._made[leaf.uri, base, delta.identity, leaf.schema] = (version, False, delta)
+        """Record a version that was committed elsewhere, for example in another process."""
+        self._versions[leaf.uri, base, delta.identity, leaf.schema] = (version, False, delta)
 
     def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
-        """Commit for a weak table, where nothing is run again; what was done is remembered."""
+        """Commit a change of a weak table and remember it: the table may become strong."""
         version = leaf.commit_on_main(base, delta)
         self._on_main.append((version, delta))
         return version
 
     def left_to_add(self, folder: str, written: Sequence[Written]) -> list[Written]:
-        """Files without those that a table which became strong has taken over from main."""
+        """The files that a table which became strong has not taken over from main."""
         until = self.taken_over.get(folder, 0)
-        there = {id(part) for made, delta in self._on_main if made <= until for part in delta.added}
-        return [part for part in written if id(part) not in there]
+        taken = {id(part) for v, delta in self._on_main if v <= until for part in delta.added}
+        return [part for part in written if id(part) not in taken]
 
     @property
     def any_on_main(self) -> bool:
@@ -104,12 +104,12 @@ class Commits:
 
     @property
     def only_added(self) -> bool:
-        """Whether all that was done on main was to add rows."""
+        """Whether the commits on main only added rows."""
         return not any(delta.touched or delta.replaced for _, delta in self._on_main)
 
 
 class View:
-    """What a transaction reads, and what it has changed so far."""
+    """A snapshot with the changes that a transaction has made to it so far."""
 
     def __init__(self, base: Snapshot, commits: Commits, pool: Executor) -> None:
         self.base, self.pool, self._commits = base, pool, commits
@@ -117,14 +117,14 @@ class View:
         self._current: Snapshot | None = base
         self._leaves: LeafIndex | None = None
         self.counts = Counts()
-        #: Whether somebody has moved rows to other leaves since the transaction began.
+        #: Whether another transaction may have moved rows to other leaves since this one began.
         self.rows_moved = False
         #: How many changes have been recorded.
         self.steps = 0
-        #: What else the next snapshot changes: fields of the head.
+        #: The fields of the head that the transaction changes.
         self.head_changes: dict[str, Any] = {}
         self._new_specs: list[PartitionSpec] = []
-        #: Tags by name; None for those that are dropped.
+        #: New tags by name; None for a tag that is dropped.
         self._tagged: dict[str, TagRecord | None] = {}
 
     @property
@@ -133,19 +133,19 @@ class View:
 
     @property
     def head(self) -> Head:
-        """The head that the table has with the transaction's changes."""
+        """The table's head with the transaction's changes."""
         return replace(self.base.head, **self.head_changes)
 
     @property
     def schema(self) -> TableSchema:
-        """The schema that new leaves have."""
-        found: TableSchema = self.head_changes.get("schema", self.base.head.schema)
-        return found
+        """The table's schema with the transaction's changes."""
+        schema: TableSchema = self.head_changes.get("schema", self.base.head.schema)
+        return schema
 
     def change_head(self, **changes: Any) -> None:
-        """Change what is true of the table as a whole."""
+        """Change fields of the head."""
         if "schema" in changes:
-            # What was written before is of the schema before.
+            # Pending files were written for the old schema.
             self.settle()
             for work in self._works.values():
                 if work.statistics is not None:
@@ -158,7 +158,7 @@ class View:
 
     @property
     def leaves(self) -> LeafIndex:
-        """The leaves of the base snapshot, under the specs that the table has now."""
+        """The leaves of the base snapshot, with the specs that the transaction has changed."""
         if self._leaves is None:
             specs = self.head.specs
             same = specs == self.base.head.specs
@@ -181,42 +181,42 @@ class View:
         return self._current
 
     def add_spec(self, spec: PartitionSpec) -> None:
-        """Go on with a new spec. What was written under others stays where it is."""
+        """Write new rows with a new spec. Rows that exist already stay where they are."""
         self.change_head(spec_id=spec.id)
         self.change_specs((*self.head.specs, spec))
 
     def change_specs(self, specs: tuple[PartitionSpec, ...]) -> None:
-        """Have other specs; the rows of their namespaces say what they are."""
-        known = self.head.specs
+        """Replace the table's specs; the namespaces of new ones are written with the commit."""
+        before = self.head.specs
         self.change_head(specs=specs)
-        self._new_specs += [spec for spec in specs if spec not in known]
+        self._new_specs += [spec for spec in specs if spec not in before]
         by_id = {spec.id: spec for spec in specs}
         for work in self._works.values():
             work.place = work.place.under(by_id[work.place.spec.id])
 
     def tags(self) -> dict[str, TagRecord]:
-        """The tags that the table has with the transaction's changes, by name."""
+        """The table's tags with the transaction's changes, by name."""
         tags = {**self.base.tags(), **self._tagged}
         return {name: tag for name, tag in tags.items() if tag is not None}
 
     def add_tag(self, tag: TagRecord) -> None:
-        """Give a version a name."""
+        """Add a tag, replacing one with the same name."""
         self._tagged[tag.name] = tag
 
     def drop_tag(self, name: str) -> None:
         self._tagged[name] = None
 
     def place(self, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
-        """Where the leaf with these values is or will be, as of the base snapshot."""
+        """Where the leaf with these values is or will be created, in the base snapshot."""
         return find_place(self.leaves, self.base.head, spec, keys)
 
     def check_schema(self, schema: TableSchema) -> None:
-        """Raise ConflictError where a change was worked out with another schema than this."""
+        """Raise ConflictError if a change was computed with another schema than the table's."""
         if schema != self.schema:
             raise self._another_schema()
 
     def check_files(self, schema: TableSchema) -> None:
-        """Raise ConflictError where files that were written for a schema would be misread."""
+        """Raise ConflictError if files that were written for a schema would be misread."""
         if schema != self.schema and not fits_files(schema, self.schema):
             raise self._another_schema()
 
@@ -227,9 +227,9 @@ class View:
         )
 
     def spec_like(self, spec: PartitionSpec) -> PartitionSpec:
-        """The spec that files were cut by, as the table has it now.
+        """The table's spec for files that were partitioned by `spec`.
 
-        Raises ConflictError where the table has another one by that number.
+        Raises ConflictError if the table has another spec with that id.
         """
         if spec in self.head.specs:
             return spec
@@ -251,10 +251,10 @@ class View:
             work.row_count = work.byte_count = work.fragment_count = 0
             work.statistics = None
         empty = work.version is None and not work.pending.added
-        known = stats if empty or (work.pending.replaced and not work.pending.added) else None
-        if known is None:
-            known = statistics.merge(self._statistics(work), stats)
-        work.statistics = known
+        merged = stats if empty or (work.pending.replaced and not work.pending.added) else None
+        if merged is None:
+            merged = statistics.merge(self._statistics(work), stats)
+        work.statistics = merged
         work.pending = replace(work.pending, added=(*work.pending.added, *written))
         rows = sum(part.rows for part in written)
         work.row_count = _plus(work.row_count, rows)
@@ -266,7 +266,7 @@ class View:
     def change(
         self, row: LeafRow, delta: LeafDelta, rows_removed: int, version: int | None = None
     ) -> None:
-        """Take rows out of a leaf, as worked out on its `version` in a weak table."""
+        """Remove rows from a leaf. `version` is what the change was computed on in a weak table."""
         place = self._place_of(row)
         work = self._work(self._as_of_base(place))
         if self.is_weak:
@@ -279,7 +279,7 @@ class View:
         self._touched(place, removed=rows_removed)
 
     def rewrite(self, row: LeafRow, delta: LeafDelta, stats: Statistics | None) -> None:
-        """Put the same rows of a leaf into other files. `stats` where they are known anew."""
+        """Move rows of a leaf to other files. `stats` are the leaf's statistics, if measured."""
         place = self._as_of_base(self._place_of(row))
         work = self._work(place)
         assert not work.pending.is_change, place
@@ -292,15 +292,15 @@ class View:
         self._touched(place)
 
     def prefetch_statistics_of(self, rows: Sequence[LeafRow]) -> None:
-        """The same for leaves that exist."""
+        """Like `prefetch_statistics`, for existing leaves."""
         self.prefetch_statistics([self._place_of(row) for row in rows])
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
-        """Say that a change is committed already, where nothing has come in between."""
+        """Record that a change is committed already, on top of version `base` of the leaf."""
         self._commits.made_before(leaf, base, delta, version)
 
     def remove(self, row: LeafRow) -> None:
-        """Take a whole leaf out of the table. Its files are not touched.
+        """Remove a whole leaf from the table. Its files are not deleted.
 
         In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
         """
@@ -317,7 +317,7 @@ class View:
         work.row_count = 0
 
     def restore(self, place: Place, row: LeafRow, stats: Statistics) -> None:
-        """Bring a leaf back to the version it had in another snapshot."""
+        """Set a leaf to the version that it had in another snapshot."""
         work = self._work(place)
         self._touched(place)
         work.gone = False
@@ -332,7 +332,7 @@ class View:
         return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)
 
     def _as_of_base(self, place: Place) -> Place:
-        """The same place with the row that the base snapshot has for it."""
+        """The place of a leaf with its row in the base snapshot."""
         work = self._works.get(place.leaf_id)
         if work is not None:
             return work.place
@@ -363,23 +363,23 @@ class View:
     def _statistics(self, work: _Work) -> Statistics:
         if work.statistics is None:
             row = work.place.row
-            found = {} if row is None else read_statistics(self.base, [row])
-            work.statistics = self._seen(found.get(work.place.leaf_id, {}))
+            stats = {} if row is None else read_statistics(self.base, [row])
+            work.statistics = self._seen(stats.get(work.place.leaf_id, {}))
         return work.statistics
 
     def prefetch_statistics(self, places: Sequence[Place]) -> None:
-        """Read the statistics of many leaves at once, before they are changed one by one."""
-        wanted = [p for p in places if p.row is not None and p.leaf_id not in self._works]
-        found = read_statistics(self.base, [p.row for p in wanted if p.row is not None])
-        for place in wanted:
-            self._work(place).statistics = self._seen(found.get(place.leaf_id, {}))
+        """Read the statistics of many leaves together, before they are changed one by one."""
+        existing = [p for p in places if p.row is not None and p.leaf_id not in self._works]
+        stats = read_statistics(self.base, [p.row for p in existing if p.row is not None])
+        for place in existing:
+            self._work(place).statistics = self._seen(stats.get(place.leaf_id, {}))
 
-    def _seen(self, found: Statistics) -> Statistics:
-        """Statistics of the base snapshot under the schema that the table has now."""
-        return statistics.seen(found, self.base.head.schema, self.schema)
+    def _seen(self, stats: Statistics) -> Statistics:
+        """Statistics of the base snapshot with the schema that the transaction has changed."""
+        return statistics.seen(stats, self.base.head.schema, self.schema)
 
     def settle(self) -> None:
-        """Commit what is pending, each leaf detached."""
+        """Commit all pending changes: each leaf detached, or on main in a weak table."""
         waiting = [w for w in self._works.values() if not w.gone and w.pending.is_change]
 
         def commit(work: _Work) -> None:
@@ -388,18 +388,18 @@ class View:
                 self._commits.commit_on_main(leaf, base, delta)
                 work.version = None
             else:
-                version, anew = self._commits.commit(leaf, base, delta)
-                if delta.updated or delta.removed or anew:
+                version, rewritten = self._commits.commit(leaf, base, delta)
+                if delta.updated or delta.removed or rewritten:
                     work.byte_count, work.fragment_count = leaf.size(version)
                 work.version = version
             work.pending = LeafDelta()
             reach("commit.leaf-committed")
 
-        # All of them are over before an error is raised: what failed stays pending.
-        tries = [self.pool.submit(commit, work) for work in waiting]
-        wait(tries)
-        for done in tries:
-            done.result()
+        # Wait for all commits before an error is raised; changes that failed stay pending.
+        futures = [self.pool.submit(commit, work) for work in waiting]
+        wait(futures)
+        for future in futures:
+            future.result()
 
     def put_leaves(self, update: ManifestUpdate, sequence: int) -> None:
         """Add the manifest rows of all changes to an update."""
@@ -441,7 +441,10 @@ class View:
             update.put_spec(spec)
 
     def _timelines(self, removed: Sequence[Place]) -> list[str]:
-        """The timelines' rows. Most rows of a long one have expired: those are not named."""
+        """The ids of the rows in the timelines of removed leaves.
+
+        Those of a long timeline are read from the manifest, because most of them have expired.
+        """
         lengths = {place.leaf_id: place.row.version_number for place in removed if place.row}
         long = {id for id, length in lengths.items() if length > _SHORT_TIMELINE}
         ids = [
@@ -455,7 +458,7 @@ class View:
         return ids
 
     def put_weak_leaves(self, newest: Snapshot, update: ManifestUpdate, sequence: int) -> None:
-        """Add the manifest rows of leaves that a weak transaction has made to an update."""
+        """Add the manifest rows of leaves that a weak transaction has created to an update."""
         for work in self._works.values():
             place = find_place(newest.leaves, newest.head, work.place.spec, work.place.keys)
             if place.row is None:
@@ -463,11 +466,11 @@ class View:
         self._put_specs(update)
 
     def leaf_uris(self) -> list[str]:
-        """Where the transaction has written."""
+        """The URIs of the leaves that the transaction has changed."""
         return [self.base.location.child(work.place.folder) for work in self._works.values()]
 
     def pending_files(self) -> list[tuple[Leaf, list[str]]]:
-        """The leaves that get files which are not committed yet, and the paths of those."""
+        """The leaves with new files that are not committed yet, and the paths of those files."""
         return [
             (self._leaf(work.place), [f"data/{path}" for path in sorted(work.pending.paths)])
             for work in self._works.values()
@@ -475,7 +478,7 @@ class View:
         ]
 
     def changed_leaves(self) -> list[tuple[Leaf, int | None]]:
-        """The leaves that the transaction leaves behind changed, with their versions."""
+        """The leaves that the transaction has changed and not removed, with their versions."""
         return [
             (self._leaf(work.place), work.version)
             for work in self._works.values()
@@ -493,7 +496,7 @@ def _row(work: _Work) -> LeafRow:
         spec_id=work.place.spec.id,
         keys=work.place.keys,
         version_number=1 if before is None else before.version_number + 1,
-        # What is on main may have changed by the time it is read: it is counted then.
+        # A leaf on main may change before it is read: it is counted then.
         row_count=None if weak else work.row_count,
         byte_count=None if weak else work.byte_count,
         fragment_count=None if weak else work.fragment_count,
@@ -501,10 +504,10 @@ def _row(work: _Work) -> LeafRow:
 
 
 class _KeptStatistics:
-    """The statistics that this process has read or made last.
+    """The statistics that this process has read or computed most recently.
 
-    A leaf's version never changes, so they hold for ever; only the schema they are read with
-    may be another. It saves the next transaction on the same leaf a look into the manifest.
+    They save the next transaction on the same leaf a read of the manifest. A version of a leaf
+    never changes, so its statistics stay valid as long as the table's schema does.
     """
 
     def __init__(self, size: int) -> None:
@@ -522,9 +525,9 @@ class _KeptStatistics:
         stats: Statistics,
         schema: TableSchema | None = None,
     ) -> None:
-        """Keep statistics under a schema: the snapshot's own, unless another is given."""
+        """Keep statistics with their schema: the snapshot's own, unless another is passed in."""
         if row.read_version is None or row.read_version < DETACHED:
-            return  # a version on main can come again with other rows
+            return  # a version number on main may be used again, with other rows
         self._kept.put(self._key(snapshot, row), (schema or snapshot.head.schema, stats))
 
     @staticmethod
@@ -536,22 +539,22 @@ _kept_statistics = _KeptStatistics(4096)
 
 
 def read_statistics(snapshot: Snapshot, leaves: Sequence[LeafRow]) -> dict[str, Statistics]:
-    """The statistics of some leaves, by object id."""
-    known: dict[str, Statistics] = {}
-    wanted: dict[str, LeafRow] = {}
+    """The statistics of some leaves, by id."""
+    by_id: dict[str, Statistics] = {}
+    missing: dict[str, LeafRow] = {}
     for row in leaves:
         stats = _kept_statistics.get(snapshot, row)
         if stats is None and row.object_id in snapshot.statistics:
             stats = statistics.from_rows(snapshot.statistics[row.object_id], snapshot.head.schema)
         if stats is None:
-            wanted[row.object_id] = row
+            missing[row.object_id] = row
         else:
-            known[row.object_id] = stats
-    if wanted:
-        for id, cells in snapshot.manifest.statistics(list(wanted)).by_id().items():
-            known[id] = statistics.from_rows(cells, snapshot.head.schema)
-            _kept_statistics.put(snapshot, wanted[id], known[id])
-    return known
+            by_id[row.object_id] = stats
+    if missing:
+        for id, cells in snapshot.manifest.statistics(list(missing)).by_id().items():
+            by_id[id] = statistics.from_rows(cells, snapshot.head.schema)
+            _kept_statistics.put(snapshot, missing[id], by_id[id])
+    return by_id
 
 
 def _plus(count: int | None, more: int) -> int | None:

@@ -12,8 +12,8 @@ import pytest
 import phalanx
 from phalanx import PhalanxError
 from phalanx.spark.handles import Handle
-from phalanx.spark.streaming import source
 from phalanx.spark.types import spark_schema
+from tests.spark.door import CLUSTER, call
 from tests.table.test_incremental import Compact
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -34,32 +34,27 @@ class Reader:
         table = phalanx.open(root)
         self.schema = table.schema
         handle = Handle.of(table._snapshot)
-        request = {"table": handle.to_json(), "zone": zone, "options": options}
-        self.started = source.start_stream(request)
+        options = {name: str(value) for name, value in options.items()}
+        self.started = call("start_stream", zone, table=handle.to_json(), options=options)
         self.offset = self.started["initial"] if start is None else start
         self.until = None
 
     def find(self, limited=True):
-        request = {
-            "stream": self.started["stream"],
-            "start": self.offset,
-            "limited": limited,
-            "until": self.until,
-        }
-        return source.next_offset(request)["end"]
+        found = call(
+            "next_offset",
+            stream=self.started["stream"],
+            start=self.offset,
+            limited=limited,
+            until=self.until,
+        )
+        return found["end"]
 
     def read(self, end):
-        request = {
-            "stream": self.started["stream"],
-            "start": self.offset,
-            "end": end,
-            "schema": json.dumps(spark_schema(self.schema)),
-            "empty": False,
-            "cores": 2,
-            "task_bytes": 1 << 27,
-        }
+        scan = {"schema": json.dumps(spark_schema(self.schema)), "cluster": CLUSTER}
+        stream, start = self.started["stream"], self.offset
+        reply = call("stream_tasks", stream=stream, start=start, end=end, scan=scan)
         found = []
-        for command in source.stream_tasks(request)["tasks"]:
+        for command in reply["tasks"]:
             task, _ = pickle.loads(base64.b64decode(command))
             for batch in task(iter(())):
                 found += batch.column("id").to_pylist()

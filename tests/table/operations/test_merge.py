@@ -1,8 +1,12 @@
+import datetime as dt
+
 import pyarrow as pa
 import pytest
 
 import phalanx
 from phalanx import InvalidInput
+from phalanx.storage.leaf import Leaf
+from phalanx.table.operations import merge as merging
 from tests.table.rows import ROWS, SCHEMA, ids, row, rows
 
 
@@ -115,3 +119,200 @@ class TestRefused:
         with table.transaction() as tx, pytest.raises(InvalidInput, match="Cannot cast"):
             tx.merge([{"id": 1, "name": "bad"}, {"id": 2, "name": "0"}], on=["id"])
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+class TestMissingColumns:
+    """Columns that the source lacks keep their values; in new rows they are NULL or a default."""
+
+    SCHEMA = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            ("part", pa.string()),
+            ("amount", pa.float64()),
+            ("tags", pa.list_(pa.string())),
+            ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())])),
+        ]
+    )
+    ROWS = (
+        {"id": 1, "part": "a", "amount": 1.0, "tags": ["x"], "place": {"x": 1, "y": None}},
+        {"id": 2, "part": "a", "amount": 2.0, "tags": [], "place": None},
+        {"id": 3, "part": "b", "amount": None, "tags": None, "place": {"x": 3, "y": 4}},
+        {"id": 4, "part": None, "amount": 4.0, "tags": ["y", None], "place": None},
+    )
+
+    @pytest.fixture(params=["strong", "weak"])
+    def wide(self, root, request):
+        table = phalanx.create(root, self.SCHEMA, ["part"], transactions=request.param)
+        return table.append(list(self.ROWS))
+
+    @staticmethod
+    def rows(table):
+        return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+    def changed(self, **changes):
+        """The rows with some values changed, by id."""
+        rows = {row["id"]: dict(row) for row in self.ROWS}
+        for id, values in changes.items():
+            rows.setdefault(int(id[1:]), dict.fromkeys(self.SCHEMA.names)).update(values)
+        return list(rows.values())
+
+    def test_one_column(self, wide):
+        counts = wide.merge([{"id": 1, "amount": 9.0}, {"id": 4, "amount": None}], on=["id"])
+        assert (counts.updated, counts.inserted) == (2, 0)
+        assert self.rows(wide) == self.changed(_1={"amount": 9.0}, _4={"amount": None})
+        assert wide.check().ok
+
+    @pytest.mark.parametrize("kind", ["table", "frame", "stream"])
+    def test_whatever_holds_the_rows(self, wide, kind):
+        source = pa.table({"amount": [9.0, 8.0], "id": [3, 7]})
+        data = {"table": source, "stream": source.to_reader(), "frame": source.to_pandas()}[kind]
+        assert wide.merge(data, on=["id"]).inserted == 1
+        assert self.rows(wide) == self.changed(_3={"amount": 9.0}, _7={"id": 7, "amount": 8.0})
+
+    def test_rows_with_different_columns(self, wide):
+        source = [{"id": 1, "amount": 9.0}, {"id": 2, "part": "z"}, {"id": 8, "tags": ["n"]}]
+        wide.merge(source, on=["id"])
+        assert self.rows(wide) == self.changed(
+            _1={"amount": 9.0}, _2={"part": "z"}, _8={"id": 8, "tags": ["n"]}
+        )
+        assert wide.count("part = 'z'") == 1
+
+    def test_every_type_is_kept_or_given(self, wide):
+        wide.merge([{"id": 1, "place": {"x": 7, "y": 7}}, {"id": 3, "tags": ["t"]}], on=["id"])
+        assert self.rows(wide) == self.changed(_1={"place": {"x": 7, "y": 7}}, _3={"tags": ["t"]})
+
+    def test_null_that_is_given_is_null(self, wide):
+        wide.merge([{"id": 2, "amount": None, "part": None}], on=["id"])
+        assert self.rows(wide) == self.changed(_2={"amount": None, "part": None})
+
+    def test_a_key_that_is_missing(self, wide):
+        with pytest.raises(InvalidInput, match="no value for 'id', which is a key"):
+            wide.merge([{"amount": 1.0}], on=["id"])
+        with pytest.raises(InvalidInput, match="no value for 'id', which is a key"):
+            wide.merge([{"id": 1}, {"amount": 1.0}], on=["id"])
+
+    def test_delete_by_key_alone(self, wide):
+        counts = wide.merge(
+            [{"id": 1}, {"id": 9}], ["id"], when_matched="delete", when_not_matched="ignore"
+        )
+        assert counts.deleted == 1
+        assert [row["id"] for row in self.rows(wide)] == [2, 3, 4]
+
+    def test_a_default_for_new_rows(self, root):
+        table = phalanx.create(root, pa.schema([("id", pa.int64()), ("a", pa.int64())]))
+        table.append([{"id": 1, "a": 1}])
+        table.add_column("b", pa.int64(), 5, nullable=False)
+        table.append([{"id": 2, "a": 2, "b": 2}])
+        table.merge([{"id": 1, "a": 7}, {"id": 2, "a": 8}, {"id": 3}], on=["id"])
+        rows = {(row["id"], row["a"], row["b"]) for row in table.scan().to_arrow().to_pylist()}
+        assert rows == {(1, 7, 5), (2, 8, 2), (3, None, 5)}
+
+    def test_a_new_row_without_what_it_needs_is_refused(self, root):
+        schema = pa.schema([("id", pa.int64()), pa.field("need", pa.string(), nullable=False)])
+        table = phalanx.create(root, schema, ["bucket(2, id)"])
+        table.append([{"id": 1, "need": "x"}, {"id": 2, "need": "y"}])
+        table.merge([{"id": 1}], on=["id"])
+        before = sorted(path for path in root.rglob("*") if path.is_file())
+        for source in ([{"id": 1}, {"id": 9}], [{"id": 1, "need": "z"}, {"id": 9}]):
+            with pytest.raises(InvalidInput, match=r"'need' .*must not be NULL"):
+                table.merge(source, on=["id"])
+        assert sorted(path for path in root.rglob("*") if path.is_file()) == before
+        assert table.count("need = 'x'") == 1
+
+    def test_a_key_that_several_rows_have(self, wide):
+        """Each of them keeps its own values."""
+        wide.append([{"id": 1, "part": "c", "amount": 5.0}])
+        assert wide.merge([{"id": 1, "tags": ["new"]}], on=["id"]).updated == 2
+        ones = [row for row in self.rows(wide) if row["id"] == 1]
+        assert {(row["part"], row["amount"]) for row in ones} == {("a", 1.0), ("c", 5.0)}
+        assert [row["tags"] for row in ones] == [["new"], ["new"]]
+
+    def test_beside_others(self, wide):
+        """What others have changed meanwhile is kept."""
+        if wide._snapshot.head.transactions == "weak":
+            return
+        late = phalanx.open(wide.uri).transaction()
+        late.merge([{"id": 1, "amount": 9.0}], on=["id"])
+        wide.update({"tags": "NULL"}, "id = 1")
+        late.commit()
+        assert self.rows(phalanx.open(wide.uri)) == self.changed(_1={"amount": 9.0, "tags": None})
+
+    def test_after_evolution(self, root):
+        """Rows of earlier schemas and specs."""
+        table = phalanx.create(root, self.SCHEMA, ["part"]).append(list(self.ROWS))
+        table.evolve_partitioning(["bucket(3, id)"])
+        table.append([{"id": 5, "part": "a", "amount": 5.0}])
+        table.rename_column("amount", "sum")
+        table.add_column("more", pa.int64(), 1)
+        table.merge([{"id": 1, "more": 2}, {"id": 5, "sum": 6.0}, {"id": 4, "part": "q"}], ["id"])
+        rows = {r["id"]: (r["part"], r["sum"], r["more"]) for r in self.rows(table)}
+        assert rows == {
+            1: ("a", 1.0, 2),
+            2: ("a", 2.0, 1),
+            3: ("b", None, 1),
+            4: ("q", 4.0, 1),
+            5: ("a", 6.0, 1),
+        }
+
+
+class TestChoosing:
+    """Which leaves are read, shown by the number of those that are opened."""
+
+    @pytest.fixture
+    def many(self, root):
+        schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("k", pa.string())])
+        table = phalanx.create(root, schema, ["days(day)", "k"])
+        days = [dt.date(2024, 1, 1) + dt.timedelta(n) for n in range(20)]
+        rows = [{"id": n, "day": day, "k": k} for n, day in enumerate(days) for k in "abc"]
+        return table.append([{**row, "id": n} for n, row in enumerate(rows)])
+
+    @pytest.fixture
+    def read(self, monkeypatch):
+        folders = []
+        real = Leaf.scan
+
+        def scan(self, *arguments, **options):
+            folders.append(self.folder)
+            return real(self, *arguments, **options)
+
+        monkeypatch.setattr(Leaf, "scan", scan)
+        return folders
+
+    def test_by_all_partition_columns(self, many, read):
+        source = many.scan(where="id IN (0, 31, 59)").to_arrow()
+        read.clear()
+        assert many.merge(source, on=["id", "day", "k"]).updated == 3
+        assert len(set(read)) == 3
+
+    def test_by_one_of_them(self, many, read):
+        source = many.scan(where="id IN (0, 31)").to_arrow()
+        read.clear()
+        many.merge(source, on=["id", "day"])
+        assert len(set(read)) == 6
+
+    def test_more_keys_than_are_pruned_by_value(self, many, read, monkeypatch):
+        monkeypatch.setattr(merging, "_KEYS_BY_VALUE", 1)
+        monkeypatch.setattr(merging, "_FILTERED_KEYS", 0)
+        source = many.scan(where="id IN (0, 31, 59)").to_arrow()
+        read.clear()
+        assert many.merge(source, on=["id", "day", "k"]).updated == 3
+        assert len(set(read)) == 3
+        assert many.count() == 60
+
+    @pytest.mark.parametrize("window", [1, 7, 1000])
+    def test_many_leaves_in_several_goes(self, many, monkeypatch, window):
+        monkeypatch.setattr(merging, "_PROBE_ROWS", window)
+        monkeypatch.setattr(merging, "_FILTERED_KEYS", 0)
+        source = [{"id": n, "k": "z"} for n in (*range(0, 60, 7), 99)]
+        counts = many.merge(source, on=["id"])
+        assert (counts.updated, counts.inserted) == (9, 1)
+        assert many.count("k = 'z'") == 10
+        assert many.count() == 61
+
+    @pytest.mark.parametrize("filtered", [0, 1000])
+    def test_leaves_that_hold_none_of_the_keys(self, many, monkeypatch, filtered):
+        monkeypatch.setattr(merging, "_FILTERED_KEYS", filtered)
+        day = dt.date(2024, 1, 1)
+        counts = many.merge([{"id": 77, "day": day, "k": "a"}], on=["id", "day"])
+        assert (counts.updated, counts.inserted) == (0, 1)
+        assert many.count() == 61

@@ -1,1 +1,14 @@
-"""Procedures: `CALL <catalog>.system.<name>(…)`."""
+"""Procedures: `CALL <catalog>.system.<name>(…)`. Each is in a file of its own, and listed here."""
+
+from phalanx.spark.procedures import (  # noqa: F401 - importing a file registers its procedures
+    advise,
+    check,
+    evolve_partitioning,
+    expire_snapshots,
+    optimize,
+    repair,
+    rewrite,
+    rollback,
+    tag,
+    vacuum,
+)

@@ -1,9 +1,9 @@
 """Offsets: which rows of a table a stream reads next, and how far one batch goes.
 
 An offset says which rows come next: those that a version has added, from one of its files on. A
-stream that begins with the table as it is counts all files of that version first. Where it has
-begun is part of every offset: so the first batch is the same also when it is run again later,
-when the table has moved on.
+stream that begins with all rows of a version counts all files of that version first. Every offset
+also says where its stream has begun, so that the first batch is the same when it is run again
+later.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass, replace
 from phalanx.table.incremental import Portion
 from phalanx.transaction.snapshot import Snapshot
 
-#: What Spark starts from before there is an offset; where that is, the first batch says.
+#: The offset that Spark starts from; the first batch says which version that is.
 INITIAL = json.dumps({"initial": True})
 
 
 @dataclass(frozen=True)
 class Offset:
-    """What comes next: the rows of a version, from one of its files on."""
+    """The rows that come next: those of a version, from one of its files on."""
 
     #: The table's id.
     table: str
-    #: The version that the stream has begun with, and whether with all of its rows.
+    #: The version that the stream has begun with, and whether with all rows of it.
     start: int
     whole: bool
     version: int
@@ -33,12 +33,12 @@ class Offset:
 
     @staticmethod
     def loads(text: str) -> Offset | None:
-        """None for the offset that Spark starts from."""
-        found = json.loads(text)
-        return None if "initial" in found else Offset(**found)
+        """The offset of a text; None for the one that Spark starts from."""
+        values = json.loads(text)
+        return None if "initial" in values else Offset(**values)
 
     def dumps(self) -> str:
-        """Equal offsets are equal texts: Spark compares those."""
+        """The text of an offset. Spark compares offsets by their texts."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property

@@ -1,11 +1,10 @@
-"""Reading as a stream: from where to where each batch reads, and what is in between."""
+"""Reading as a stream: from where to where each batch reads, and which tasks read it."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sys
 import zoneinfo
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -18,26 +17,37 @@ from phalanx.errors import (
     TableNotFound,
     UnsupportedTable,
 )
+from phalanx.lru import LruCache
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.spark.dispatch import Reply, Request, operation
+from phalanx.spark.conf import (
+    LIMITS,
+    SKIP_CHANGE_COMMITS,
+    STARTING_TIMESTAMP,
+    STARTING_VERSION,
+    TIME_TRAVEL,
+    is_given,
+    resolve,
+)
+from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle
+from phalanx.spark.requests import Request
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
-from phalanx.spark.tasks import Chosen, Tasks
+from phalanx.spark.tasks import Chosen, ScanSettings, Tasks
 from phalanx.storage.location import Location
+from phalanx.storage.read_units import are_small
 from phalanx.table.incremental import Increment, Portion, cut, everything, steps
 from phalanx.table.plan import partition_name
-from phalanx.table.scan import is_small
 from phalanx.transaction.snapshot import Snapshot
 
-#: How many versions are looked at for one batch where there is a limit to it: one by one then.
+#: How many versions are looked at, one by one, for a batch that has a limit.
 _MOST_VERSIONS = 100
 _KEPT = 64
 _END = sys.maxsize
 
 
 class _Stop(Exception):
-    """A stream cannot go beyond a version, and why."""
+    """Says why a stream cannot go beyond a version."""
 
     def __init__(self, reason: PhalanxError) -> None:
         super().__init__(str(reason))
@@ -50,11 +60,12 @@ class Stream:
 
     uri: str
     options: Mapping[str, str] | None
+    #: The id of the table.
     table: str
     #: The schema that the table had when the stream was started, as JSON.
-    schema: dict[str, Any]
-    #: What its options say.
-    version: str | None
+    schema: Mapping[str, Any]
+    #: What the options of the stream say.
+    version: str
     timestamp: str | None
     skips: bool
     limits: Mapping[str, int]
@@ -64,40 +75,40 @@ class Stream:
         return Location(self.uri, self.options)
 
     def newest(self) -> Snapshot:
-        """The newest snapshot. Raises ConflictError where it is another table by now."""
-        found = Snapshot.latest(self.location)
-        if found.head.table_id != self.table:
+        """The newest snapshot. Raises ConflictError where another table is there now."""
+        snapshot = Snapshot.latest(self.location)
+        if snapshot.head.table_id != self.table:
             raise ConflictError(
                 f"the table {self.uri} was dropped and made again: start the stream with another "
                 "checkpoint"
             )
-        return found
+        return snapshot
 
     @cached_property
     def table_schema(self) -> TableSchema:
-        return TableSchema.from_json(self.schema)
+        return TableSchema.from_json(dict(self.schema))
 
-    def can_read(self, newest: Snapshot, found: Snapshot) -> bool:
+    def can_read(self, newest: Snapshot, version: Snapshot) -> bool:
         """Whether a version has the schema of the stream, or an earlier one of the same fields.
 
-        A table that was replaced has other fields, whatever they are called.
+        A table that was replaced has other fields, whatever their names are.
         """
-        mine, its = self.table_schema, found.head.schema
-        kin = not set(mine.field_ids).isdisjoint(its.field_ids)
-        return its == mine or (kin and newest.head.schema == mine)
+        mine, its = self.table_schema, version.head.schema
+        shares_fields = not set(mine.field_ids).isdisjoint(its.field_ids)
+        return its == mine or (shares_fields and newest.head.schema == mine)
 
-    def check_schema(self, newest: Snapshot, found: Snapshot) -> None:
+    def check_schema(self, newest: Snapshot, version: Snapshot) -> None:
         """Raise _Stop at a version that has another schema than the stream."""
-        if self.can_read(newest, found):
+        if self.can_read(newest, version):
             return
         if newest.head.schema == self.table_schema:
             reason = (
-                f"version {found.sequence} of {self.uri} has another schema than the table has "
+                f"version {version.sequence} of {self.uri} has another schema than the table has "
                 "now: start the stream with another checkpoint, from a later version on"
             )
         else:
             reason = (
-                f"the schema of {self.uri} was changed in version {found.sequence}: start the "
+                f"the schema of {self.uri} was changed in version {version.sequence}: start the "
                 "stream again to go on with it"
             )
         raise _Stop(ConflictError(reason))
@@ -111,81 +122,74 @@ class Stream:
             )
 
 
-@operation
-def start_stream(request: Request) -> Reply:
-    """What is to be remembered of a stream. Raises InvalidInput for impossible options."""
-    handle = Handle.from_json(request["table"])
-    options = {name.lower(): value for name, value in request["options"].items()}
+@dataclass(frozen=True, kw_only=True)
+class StartStream(Request):
+    """A table, and the options of the stream."""
+
+    table: Handle
+    options: Mapping[str, str]
+
+
+@operation(StartStream)
+def start_stream(request: StartStream) -> Reply:
+    """The state of a new stream. Raises InvalidInput for options that make no sense."""
+    handle, options = request.table, request.options
     snapshot = handle.snapshot()
     head = snapshot.head
     if not head.ours:
         raise UnsupportedTable(f"the table {handle.uri} was made by another client: no stream")
     snapshot.refuse_weak("read by a stream")
-    for name in ("versionasof", "timestampasof"):
-        if name in options:
-            raise InvalidInput("a stream reads one version after the other: say startingVersion")
-    version, timestamp = options.get("startingversion"), options.get("startingtimestamp")
-    if version is not None and timestamp is not None:
-        raise InvalidInput("a stream starts at a version or at a time: say only one of them")
-    if version not in (None, "earliest", "latest") and not _is_number(version):
-        raise InvalidInput(f"startingVersion is a version, 'earliest' or 'latest', not {version!r}")
-    limits = {}
-    for what in ("files", "bytes", "rows", "versions"):
-        name = f"max{what.title()}PerTrigger"
-        text = options.get(name.lower())
-        if text is not None:
-            if not _is_number(text):
-                raise InvalidInput(f"{name} is a whole number from 1, not {text!r}")
-            limits[what] = int(text)
-    skips = options.get("skipchangecommits", "false").lower()
-    if skips not in ("true", "false"):
-        raise InvalidInput(f"skipChangeCommits is true or false, not {skips!r}")
+    if any(is_given(setting, options) for setting in TIME_TRAVEL):
+        raise InvalidInput("a stream reads one version after the other: say startingVersion")
+    timestamp = resolve(STARTING_TIMESTAMP, options)
     if timestamp is not None:
-        timestamp = _moment(timestamp, request["zone"]).isoformat()
+        if is_given(STARTING_VERSION, options):
+            raise InvalidInput("a stream starts at a version or at a time: say only one of them")
+        if timestamp.tzinfo is None:
+            timestamp = timestamp.replace(tzinfo=zoneinfo.ZoneInfo(request.zone))
+    limits = {what: resolve(setting, options) for what, setting in LIMITS.items()}
     stream = Stream(
         handle.uri,
         handle.options,
         head.table_id,
         head.schema.to_json(),
-        version,
-        timestamp,
-        skips == "true",
-        limits,
+        resolve(STARTING_VERSION, options),
+        None if timestamp is None else timestamp.isoformat(),
+        resolve(SKIP_CHANGE_COMMITS, options),
+        {what: limit for what, limit in limits.items() if limit is not None},
     )
     return {"stream": asdict(stream), "initial": INITIAL}
 
 
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.isdigit() and text.isascii() and int(text) > 0
+@dataclass(frozen=True, kw_only=True)
+class NextOffset(Request):
+    """A stream, where its next batch starts, and how far it may read."""
+
+    stream: Stream
+    start: str
+    #: Whether the limits of the stream hold for the batch.
+    limited: bool
+    #: The last version that the query reads, if it ends.
+    until: int | None
 
 
-def _moment(text: str, zone: str) -> dt.datetime:
-    """A time as a user writes it; without a zone it is one of the session's."""
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"startingTimestamp is a time such as '2026-11-15 12:00:00', not {text!r}"
-        ) from None
-    return found if found.tzinfo else found.replace(tzinfo=zoneinfo.ZoneInfo(zone))
+@operation(NextOffset)
+def next_offset(request: NextOffset) -> Reply:
+    """How far the next batch reads: to the newest version, or to where the limits are reached.
 
-
-@operation
-def next_offset(request: Request) -> Reply:
-    """How far the next batch reads.
-
-    Up to the newest version, or to where the limits are reached; and not beyond a version that
-    changes rows or the schema. A batch that would have to begin with such a one is refused.
+    It does not go beyond a version that changes rows or the schema. A batch that would begin with
+    such a version is refused.
     """
-    stream = Stream(**request["stream"])
+    stream = request.stream
     newest = stream.newest()
-    start = Offset.loads(request["start"])
+    start = Offset.loads(request.start)
     stream.check(start)
     if start is None:
         start = _first(stream, newest)
-    until = request.get("until")
-    last = newest.sequence if until is None else min(newest.sequence, until)
-    limits = stream.limits if request["limited"] else {}
+    last = newest.sequence
+    if request.until is not None:
+        last = min(last, request.until)
+    limits = stream.limits if request.limited else {}
     if limits:
         last = min(last, start.version + _MOST_VERSIONS)
     budget, end = Budget(limits), start
@@ -208,7 +212,7 @@ def _first(stream: Stream, newest: Snapshot) -> Offset:
         return Offset(table, version, False, version)
     if stream.version == "latest":
         return Offset(table, newest.sequence + 1, False, newest.sequence + 1)
-    if stream.version in (None, "earliest"):
+    if stream.version == "earliest":
         return Offset(table, newest.sequence, True, newest.sequence)
     version = int(stream.version)
     if version > newest.sequence + 1:
@@ -224,14 +228,14 @@ def _version_at(newest: Snapshot, time: dt.datetime) -> int:
     before = [record.sequence for record in kept if record.committed_at < time]
     if before:
         return int(max(before)) + 1
-    # Whether the oldest one that is left was the first at that time, nobody knows any more.
+    # All that are left are later; those before them have expired, and reading says so.
     return 1
 
 
 def _reads(
     stream: Stream, newest: Snapshot, start: Offset, last: int, together: bool
 ) -> Iterator[Read]:
-    """What there is to read from an offset on, up to a version: each by itself, or together.
+    """What there is to read from an offset to a version: version by version, or together.
 
     Raises _Stop at a version that the stream cannot go beyond.
     """
@@ -266,9 +270,9 @@ def _added(
 ) -> Iterator[Read]:
     """What some versions have added, from a file of the first on."""
     for step in _steps(newest, first, last, together):
-        unlike = step.added is None or not stream.can_read(newest, step.snapshot)
-        if unlike and step.first < step.last:
-            # Which of them it is they say one by one.
+        unreadable = step.added is None or not stream.can_read(newest, step.snapshot)
+        if unreadable and step.first < step.last:
+            # One of these versions cannot be read: one by one, they tell which.
             yield from _added(stream, newest, step.first, step.last)
             continue
         stream.check_schema(newest, step.snapshot)
@@ -279,11 +283,11 @@ def _added(
         file = 0
 
 
-_known: OrderedDict[tuple[str, str, int, bool], Increment] = OrderedDict()
+_known: LruCache[tuple[str, str, int, bool], Increment] = LruCache(_KEPT)
 
 
 def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[Increment]:
-    """Versions and what they did. A batch is planned after its end was found: both ask."""
+    """Versions and what they did. Kept, because finding the end of a batch and planning it ask."""
     place = newest.location.uri, newest.head.table_id
     while first <= last:
         known = _known.get((*place, first, together))
@@ -294,10 +298,7 @@ def _steps(newest: Snapshot, first: int, last: int, together: bool) -> Iterator[
     if first > last:
         return
     for step in steps(newest, first, last, together):
-        _known[(*place, step.first, together)] = step
-        _known.move_to_end((*place, step.first, together))
-        while len(_known) > _KEPT:
-            _known.popitem(last=False)
+        _known.put((*place, step.first, together), step)
         yield step
 
 
@@ -309,18 +310,28 @@ def _changes_rows(stream: Stream, step: Increment) -> PhalanxError:
     )
 
 
-@operation
-def stream_tasks(request: Request) -> Reply:
+@dataclass(frozen=True, kw_only=True)
+class StreamTasks(Request):
+    """A stream, one batch of it, and what is wanted of the rows."""
+
+    stream: Stream
+    start: str
+    end: str
+    scan: ScanSettings
+
+
+@operation(StreamTasks)
+def stream_tasks(request: StreamTasks) -> Reply:
     """The tasks that read from one offset to another."""
-    stream = Stream(**request["stream"])
+    stream = request.stream
     newest = stream.newest()
-    start, end = Offset.loads(request["start"]), Offset.loads(request["end"])
+    start, end = Offset.loads(request.start), Offset.loads(request.end)
     assert end is not None
     stream.check(start)
     stream.check(end)
     if start is None:
         start = end.first
-    tasks = Tasks(stream.location, stream.table_schema, request)
+    tasks = Tasks(stream.location, stream.table_schema, request.scan)
     chosen: list[Chosen] = []
     try:
         for read in _between(stream, newest, start, end):
@@ -345,8 +356,10 @@ def _chosen(tasks: Tasks, portion: Portion, specs: Mapping[int, PartitionSpec]) 
     row, fragments = portion.row, portion.fragments
     partition = partition_name(specs[row.spec_id], row)
     if fragments is None:
-        bundled = not tasks.hidden and is_small(row)
-        return Chosen(row, tasks.piece(row, partition), portion.bytes, bundled)
+        rows = -1 if row.row_count is None else row.row_count
+        size = -1 if row.byte_count is None else row.byte_count
+        small = not tasks.hidden and are_small(rows, size)
+        return Chosen(row, tasks.piece(row, partition), portion.bytes, small)
     ids = tuple(fragment.id for fragment in fragments)
     sizes = {fragment.id: fragment.bytes for fragment in fragments}
     piece = tasks.piece(row, partition, fragments=ids)

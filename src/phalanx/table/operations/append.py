@@ -15,7 +15,7 @@ class Append:
     """Add rows."""
 
     name = "append"
-    #: What the files were written for.
+    #: The head that the files were written for: its schema and spec.
     head: Head
     written: Sequence[WrittenLeaf]
 

@@ -1,4 +1,4 @@
-"""Change rows by their ids, as a row-level operation in Spark names them."""
+"""Change rows by their ids, for the row-level operations of Spark."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from phalanx.transaction.view import View
 
 @dataclass
 class ChangeRows:
-    """Take rows out by their ids, as somebody has read them in a snapshot, and add others."""
+    """Delete rows by the ids they have in a snapshot, and add others.
+
+    Running it raises ConflictError if another transaction has changed one of these rows.
+    """
 
     name: str
     base: Snapshot
-    #: Ids of rows by the id of their leaf.
+    #: Row ids, by the object id of their leaf.
     deleted: Mapping[str, Any]
     written: Sequence[WrittenLeaf]
     isolation: str

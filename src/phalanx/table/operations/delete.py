@@ -1,4 +1,4 @@
-"""Delete: take out the rows that match a predicate."""
+"""Delete: remove the rows that match a predicate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Delete(WhereMatches):
-    """Take out the rows that match a predicate."""
+    """Remove the rows that match a predicate."""
 
     name = "delete"
     deleted: int = 0
@@ -31,13 +31,13 @@ class Delete(WhereMatches):
         view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
         leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
-        found = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
-        for leaf, kept in zip(leaves, found, strict=True):
-            self._record(view, leaf, kept)
+        results = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
+        for leaf, result in zip(leaves, results, strict=True):
+            self._record(view, leaf, result)
         self.deleted = view.counts.removed - before
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> LeafResult | None:
-        """The change in one leaf; None where the whole leaf goes and nothing need be opened."""
+        """The change in one leaf; None if the whole leaf is removed without being opened."""
         at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         kept = self._kept.get(leaf.row.object_id)
         if leaf.where is None:
@@ -50,7 +50,11 @@ class Delete(WhereMatches):
         return kept
 
     def _whole(self, at: Leaf, leaf: PlannedLeaf, kept: LeafResult | None) -> LeafResult | None:
-        """A leaf that matches whole, under snapshot isolation: as it was at the first run."""
+        """The change in a leaf that matches whole, under snapshot isolation.
+
+        Only the rows that the leaf had at the first run are removed. None if these are all rows.
+        Raises ConflictError if another transaction has changed some of them.
+        """
         if kept is None:
             self._kept[leaf.row.object_id] = LeafResult(leaf.version, LeafDelta(), leaf.rows or 0)
             return None
@@ -61,13 +65,13 @@ class Delete(WhereMatches):
         delta = LeafDelta(removed=at.fragment_ids(kept.version))
         if not still_holds(at, delta, kept.version, leaf.version, self.isolation):
             raise ConflictError(
-                f"rows of {at.uri} that are to be deleted were changed by another transaction: "
+                f"rows of {at.uri} that this delete matches were changed by another transaction: "
                 "nothing was deleted, try again"
             )
         return LeafResult(leaf.version, delta, kept.count)
 
-    def _record(self, view: View, leaf: PlannedLeaf, kept: LeafResult | None) -> None:
-        if kept is None or (kept.count and kept.count == leaf.row.row_count):
+    def _record(self, view: View, leaf: PlannedLeaf, result: LeafResult | None) -> None:
+        if result is None or (result.count and result.count == leaf.row.row_count):
             view.remove(leaf.row)
-        elif kept.count:
-            take_out(view, leaf, kept)
+        elif result.count:
+            take_out(view, leaf, result)

@@ -1,8 +1,8 @@
-"""Changes of shape: another spec or schema, each one snapshot that moves no row.
+"""Evolution: changes of the partition spec or the schema, each one snapshot that moves no rows.
 
-Leaves stay as they are. What was written under an earlier spec is planned by that spec, and what
-was written under an earlier schema is seen through the newest (`phalanx.storage.mapping`). A
-change is worked out again where another came first, so that no id is given out twice.
+Leaves stay as they are. A leaf is pruned by the spec it was written under, and read through the
+table's current schema (`phalanx.storage.mapping`). If another transaction commits first, the change
+is computed again, so that no id is assigned twice.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from phalanx.transaction.view import View
 
 @dataclass
 class EvolvePartitioning:
-    """Cut rows that come from now on by other fields."""
+    """Add a new version of the partition spec; has no effect if the fields stay the same."""
 
     name = "evolve partitioning"
     entries: Sequence[str | CustomField]
-    #: The spec that they were worked out from, if they were: another one makes them void.
+    #: The spec that the entries were derived from, if any. If it is no longer the current one,
+    #: running this raises ConflictError.
     instead_of: PartitionSpec | None = None
 
     def run(self, view: View) -> None:
@@ -45,23 +46,23 @@ class EvolvePartitioning:
 
 
 def next_spec(head: Head, entries: Sequence[str | CustomField]) -> PartitionSpec:
-    """The spec that entries of `partition_by` would be. Raises InvalidInput for impossible ones."""
+    """The next version of the spec. Raises InvalidInput for entries that are not valid."""
     number = max(spec.id for spec in head.specs) + 1
     return build_spec(number, entries, head.schema, head.specs)
 
 
 class SchemaChange(ABC):
-    """A change of the schema."""
+    """A change of the schema; has no effect if the schema stays the same."""
 
     name: str
 
     def run(self, view: View) -> None:
-        """Raises InvalidInput where the change is impossible, or the table weak."""
+        """Raises InvalidInput if the change is not possible, or the table is weak."""
         head = view.head
         if head.transactions == "weak":
             raise InvalidInput(
-                f"the table {view.base.location.uri} is weak, and whoever reads or writes it does "
-                "so without a common schema: make_strong() it before its schema is changed"
+                f"the table {view.base.location.uri} is weak, and the schema of a weak table "
+                "cannot be changed: make_strong() it first"
             )
         schema = self.change(head)
         if schema == head.schema:
@@ -75,10 +76,10 @@ class SchemaChange(ABC):
 
     @abstractmethod
     def change(self, head: Head) -> TableSchema:
-        """The schema that the table gets."""
+        """The new schema of the table."""
 
     def specs(self, head: Head, schema: TableSchema) -> tuple[PartitionSpec, ...]:
-        """The specs that go with it."""
+        """The specs under the new schema."""
         return head.specs
 
 
@@ -107,9 +108,13 @@ class AddColumn(SchemaChange):
 
 @dataclass
 class AddMissing(SchemaChange):
-    """Add the columns that rows have and the table has not: a part of what is done with them."""
+    """Add the columns of input rows that are missing in the table.
+
+    This is part of another operation, such as an append, and has its name.
+    """
 
     name: str
+    #: The columns to add.
     found: pa.Schema
 
     def change(self, head: Head) -> TableSchema:

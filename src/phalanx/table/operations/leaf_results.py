@@ -1,4 +1,4 @@
-"""What an operation has worked out for each leaf, and when that still holds."""
+"""The results of an operation for each leaf, and when they can be reused on a newer snapshot."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from phalanx.transaction.view import View
 
 @dataclass
 class LeafResult:
-    """What was worked out for one leaf at one version."""
+    """The change of one leaf, computed at one version of it."""
 
     version: int | None
     delta: LeafDelta
     count: int
-    #: Rows that the change puts back, here or in other leaves.
+    #: Rows that the change adds, to this leaf or to others.
     outputs: Sequence[WrittenLeaf] = ()
-    #: The spec that those were cut by.
+    #: The spec that these rows were partitioned by.
     spec: PartitionSpec | None = None
-    #: Whether rows were chosen whose fragments `delta` does not name: what was worked out then
-    #: holds at this one version.
+    #: Whether rows match whose fragments `delta` does not list. The result then holds at this
+    #: version only.
     only_here: bool = False
 
 
@@ -38,7 +38,7 @@ class LeafResult:
 class WhereMatches:
     """A change to the rows that match a predicate, leaf by leaf."""
 
-    #: The schema that the predicate is of.
+    #: The schema that the predicate was bound to.
     schema: TableSchema
     where: Predicate
     isolation: str
@@ -46,10 +46,10 @@ class WhereMatches:
     _seen: set[str] | None = field(default=None, kw_only=True)
 
     def _in_scope(self, view: View, leaves: Sequence[PlannedLeaf]) -> list[PlannedLeaf]:
-        """Under snapshot isolation, leaves that have come since the first run are not looked at.
+        """The leaves to change: under snapshot isolation only those of the first run.
 
-        Unless rows of the first run may be there now, because somebody has changed or moved them:
-        then the change is worked out anew, on all that is there.
+        If another transaction may have moved rows of the first run to other leaves, the change
+        becomes serializable and is computed again on all leaves.
         """
         if view.rows_moved and self.isolation == "snapshot" and self._is_overtaken(view):
             self.isolation = "serializable"
@@ -60,25 +60,28 @@ class WhereMatches:
         return [leaf for leaf in leaves if leaf.row.object_id in self._seen]
 
     def _is_overtaken(self, view: View) -> bool:
-        """Whether somebody has taken rows out of a leaf that this change takes rows out of."""
-        snapshot, kept = view.current(), {id: k for id, k in self._kept.items() if k.count}
-        now = snapshot.leaves.by_id(kept)
+        """Whether another transaction removed rows from a leaf that this change affects."""
+        snapshot = view.current()
+        results = {id: result for id, result in self._kept.items() if result.count}
+        now = snapshot.leaves.by_id(results)
         return any(
             id not in now
             or took_rows_out(
                 Leaf(snapshot.location, now[id].location, snapshot.head.schema),
-                one.version,
+                result.version,
                 now[id].read_version,
             )
-            for id, one in kept.items()
+            for id, result in results.items()
         )
 
 
 def take_out(view: View, leaf: PlannedLeaf, kept: LeafResult) -> None:
+    """Record in the view that the rows of a result are removed from their leaf."""
     view.change(leaf.row, kept.delta, kept.count, kept.version)
 
 
 def result_holds(leaf: Leaf, kept: LeafResult, version: int | None, isolation: str) -> bool:
+    """Whether a result of an earlier run can be reused at a version of its leaf."""
     if kept.version is None or version is None:
         return False
     if kept.only_here:

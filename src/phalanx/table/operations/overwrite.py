@@ -1,4 +1,4 @@
-"""Overwrite: replace all rows, or those of the partitions that are written to."""
+"""Overwrite: replace all rows, or those of the partitions that get new rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Overwrite:
-    """Replace all rows, or those of the partitions that are written to."""
+    """Replace all rows, or those of the partitions that get new rows.
+
+    Running it raises ConflictError if only partitions are replaced and the spec has changed.
+    """
 
     name = "overwrite"
-    #: What the files were written for.
+    #: The head that the files were written for: its schema and spec.
     head: Head
     written: Sequence[WrittenLeaf]
     only_partitions: bool
@@ -28,8 +31,8 @@ class Overwrite:
         if self.only_partitions:
             if spec != view.head.spec:
                 raise ConflictError(
-                    f"the partitions of {view.base.location.uri} that are to be overwritten are "
-                    "others by now: its spec was changed, try again"
+                    f"the partition spec of {view.base.location.uri} was changed by another "
+                    "transaction: nothing was overwritten, try again"
                 )
             for leaf in self.written:
                 index = current.leaves.find(spec, leaf.keys)

@@ -1,4 +1,4 @@
-"""Replace: another schema, spec and rows in the place of a table's, with its history kept."""
+"""Replace: a new schema, spec and rows for a table, which keeps its history."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Replace:
-    """Take all rows out, and go on with another schema, spec and properties, and other rows."""
+    """Replace all rows, the schema, the spec and the properties.
+
+    Running it raises ConflictError if another transaction replaced the table first, and
+    InvalidInput if the table is weak.
+    """
 
     name = "replace"
+    #: The new head, which the files were written for.
     head: Head
     written: Sequence[WrittenLeaf]
 
     def run(self, view: View) -> None:
         view.base.refuse_weak("replaced")
         current, spec = view.current(), self.head.spec
-        taken = view.base.head
-        if taken.specs != self.head.specs[:-1] or taken.max_field_id >= min(
-            self.head.schema.field_ids
-        ):
-            # A rollback takes the schema back, but never what has been handed out since.
+        old = view.base.head
+        if old.specs != self.head.specs[:-1] or old.max_field_id >= min(self.head.schema.field_ids):
+            # Ids that were assigned meanwhile stay in use, even after a rollback of the schema.
             raise ConflictError(
                 f"the table {view.base.location.uri} was replaced in between: try again"
             )

@@ -1,4 +1,4 @@
-"""Rollback: make an earlier snapshot the newest again."""
+"""Rollback: restore an earlier snapshot, as a new one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from phalanx.transaction.view import View, read_statistics
 
 @dataclass
 class Rollback:
-    """Make an earlier snapshot the newest again."""
+    """Restore the rows, the schema and the spec of an earlier snapshot, as a new one.
+
+    Running it raises TableNotFound if there is no such version, and InvalidInput if the table is
+    weak or was weak then.
+    """
 
     name = "rollback"
     version: Version
@@ -20,16 +24,16 @@ class Rollback:
         view.base.refuse_weak("rolled back")
         target = view.base.find(self.version)
         leaves = target.leaves.under(view.head.specs)
-        wanted = leaves.rows()
-        stats = read_statistics(target, wanted)
-        keep = {row.object_id for row in wanted}
+        rows = leaves.rows()
+        stats = read_statistics(target, rows)
+        keep = {row.object_id for row in rows}
         current = view.current()
         for row in current.leaves.rows():
             if row.object_id not in keep:
                 view.remove(row)
         reach("rollback.removed")
-        for row in wanted:
+        for row in rows:
             place = view.place(leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
-        # What has been handed out is never handed out again: only these two go back.
+        # Only these two are restored: ids that were assigned since must not be assigned again.
         view.change_head(schema=target.head.schema, spec_id=target.head.spec_id)

@@ -1,4 +1,4 @@
-"""Tags: give a version a name that keeps it, or take the name away."""
+"""Tags: names of versions, which then do not expire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Tag:
-    """Give a version a name that keeps it."""
+    """Give a version a name, so that it does not expire; None for the base of the transaction.
+
+    Running it raises InvalidInput if the name is not valid or already at another version or the
+    table is weak, and TableNotFound if there is no such version.
+    """
 
     name = "tag"
     tag: str
@@ -35,7 +39,10 @@ class Tag:
 
 @dataclass
 class DropTag:
-    """Take a name away; the version goes when it would have gone without it."""
+    """Remove a tag. Its version then expires like any other.
+
+    Running it raises TableNotFound if there is no such tag.
+    """
 
     name = "tag"
     tag: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model import expressions
+from phalanx.model import expressions, filters
 from phalanx.model.parser import parse
 from phalanx.model.predicates import (
     EVERYTHING,
@@ -36,7 +37,10 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Update(WhereMatches):
-    """Set columns of the rows that match a predicate; rows move where their partition does."""
+    """Set columns of the rows that match a predicate.
+
+    A row whose partition values change moves to its new partition.
+    """
 
     name = "update"
     assignments: Mapping[str, Term]
@@ -46,21 +50,22 @@ class Update(WhereMatches):
         view.check_schema(self.schema)
         snapshot = view.current()
         leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
-        # One leaf after the other: each is itself read and written by several threads.
-        found = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
+        # One leaf after the other: each is read and written by several threads already.
+        results = [(leaf, self._work_out(snapshot, leaf, view)) for leaf in leaves]
         self.updated = 0
-        for leaf, kept in found:
-            self.updated += kept.count
-            if kept.count and kept.count == leaf.row.row_count:
+        for leaf, result in results:
+            self.updated += result.count
+            if result.count and result.count == leaf.row.row_count:
                 view.remove(leaf.row)
-            elif kept.count:
-                take_out(view, leaf, kept)
-        for _, kept in found:
-            for output in kept.outputs:
+            elif result.count:
+                take_out(view, leaf, result)
+        for _, result in results:
+            for output in result.outputs:
                 place = view.place(snapshot.head.spec, output.keys)
                 view.append(place, output.written, output.statistics)
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> LeafResult:
+        """The change in one leaf, with the updated rows written to files."""
         at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
@@ -86,6 +91,7 @@ class Update(WhereMatches):
     def _assigned(
         self, batches: Iterable[pa.RecordBatch], snapshot: Snapshot
     ) -> Iterator[pa.Table]:
+        """The rows with the new values."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -97,21 +103,25 @@ class Update(WhereMatches):
 
 
 def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
-    """The terms of an update, checked against the schema."""
+    """The new value of each column as a term; `now()` is the time of this call.
+
+    Raises InvalidInput for an unknown column, an expression that cannot be parsed or is volatile,
+    or one whose type does not fit.
+    """
     if not isinstance(values, Mapping) or not values:
         raise InvalidInput('update takes what to set, such as {"status": "\'done\'"}')
-    schema = snapshot.head.schema
-    found = {}
+    schema, now = snapshot.head.schema, dt.datetime.now(dt.UTC)
+    assignments = {}
     for name, text in values.items():
         if name not in schema.tagged.names:
             known = ", ".join(schema.tagged.names)
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
         if not isinstance(text, str):
             raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
-        term = resolve_names(parse(text), schema.column)
-        expressions.refuse_volatile(term)
-        given, wanted = expressions.type_of(term), schema.tagged.field(name).type
-        if not ingest.fits(given, wanted):
-            raise InvalidInput(f"column {name!r} is {wanted}, and {text} gives {given}: cast it")
-        found[name] = term
-    return found
+        term = resolve_names(filters.freeze(parse(text), now), schema.column)
+        filters.refuse_volatile(term)
+        result, type = expressions.type_of(term), schema.tagged.field(name).type
+        if not ingest.fits(result, type):
+            raise InvalidInput(f"column {name!r} is {type}, and {text} gives {result}: cast it")
+        assignments[name] = term
+    return assignments

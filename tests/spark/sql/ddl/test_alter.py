@@ -235,7 +235,11 @@ class TestProcedures:
         found = [
             row.report for row in table.sql(f"CALL lake.system.advise('{table.name}.t')").collect()
         ]
-        assert found == str(table.open("t").advise()).splitlines()
+        # What to do is written as statements there, and the rest as in Python.
+        expected = str(table.open("t").advise()).splitlines()
+        assert [line for line in found if "CALL lake.system." not in line] == [
+            line for line in expected if not line.strip().startswith("table.")
+        ]
         table.sql(
             "ALTER TABLE {db}.t SET TBLPROPERTIES ('retention.snapshots' = '1 days', "
             "'retention.min_snapshots' = '1')"

@@ -49,6 +49,31 @@ def test_check_and_repair(table):
     assert call(table, "repair", f"table => '{table.name}.t', dry_run => true")
 
 
+def test_advice_is_statements_that_run(table):
+    table.sql("INSERT INTO {db}.t VALUES (3, 'US'), (4, 'DE')")
+    report = [row.report for row in call(table, "advise", f"'{table.name}.t'")]
+    statements = [line.strip() for line in report if line.startswith("    ")]
+    assert len(statements) == 2
+    for statement in statements:
+        assert statement.startswith("CALL lake.system.")
+        assert f"table => '{table.name}.t'" in statement
+        table.sql(statement)
+    assert table.open("t").spec.id == 2
+    assert table.rows("SELECT count(*) FROM {db}.t.partitions") == [(1,)]
+    assert table.rows("SELECT id FROM {db}.t") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_quote_in_what_is_advised(lake):
+    """The text of a statement means what it says to Spark, too."""
+    lake.sql("CREATE TABLE {db}.t (`it's` INT, c STRING) PARTITIONED BY (`it's`)")
+    lake.sql("INSERT INTO {db}.t SELECT id, 'x' FROM range(40)")
+    report = [row.report.strip() for row in call(lake, "advise", f"'{lake.name}.t'")]
+    (evolve,) = [line for line in report if "evolve_partitioning" in line]
+    assert "\\'s" in evolve
+    lake.sql(evolve)
+    assert lake.open("t").spec.id == 2
+
+
 @pytest.mark.parametrize(
     ("procedure", "arguments", "message"),
     [

@@ -57,6 +57,16 @@ class TestDelete:
         assert after.items() <= before.items()
         expect(table, "SELECT * FROM {t} WHERE NOT coalesce(country = 'US', false)")
 
+    @pytest.mark.parametrize("where", ["country = 'US'", "n % 3 = 0"])
+    def test_the_session_says_how_it_is_isolated(self, table, where):
+        conf = "spark.sql.phalanx.isolation"
+        table.spark.conf.set(conf, "none")
+        try:
+            with pytest.raises(AnalysisException, match=f"the conf {conf} is 'serializable' or"):
+                table.sql(f"DELETE FROM {{db}}.t WHERE {where}")
+        finally:
+            table.spark.conf.unset(conf)
+
     def test_again_and_again(self, table):
         for n in range(4):
             table.sql(f"DELETE FROM {{db}}.t WHERE n % 7 = {n} AND id % 2 = 0")

@@ -241,9 +241,28 @@ class TestDistribution:
         assert lake.open("t").files().num_rows == 3
 
     def test_another_word(self, lake):
-        lake.sql("CREATE TABLE {db}.t (id INT) TBLPROPERTIES ('write.distribution' = 'some')")
         with pytest.raises(Exception, match=r"write.distribution is 'hash' or 'none', not 'some'"):
-            lake.sql("INSERT INTO {db}.t VALUES (1)")
+            lake.sql("CREATE TABLE {db}.t (id INT) TBLPROPERTIES ('write.distribution' = 'some')")
+        lake.sql("CREATE TABLE {db}.t (id INT)")
+        frame = lake.spark.range(1).selectExpr("CAST(id AS INT)")
+        with pytest.raises(Exception, match=r"the option write.distribution is 'hash' or 'none'"):
+            frame.writeTo(lake["t"]).option("write.distribution", "some").append()
+
+    def test_the_session_takes_precedence_over_the_table(self, lake):
+        lake.sql(
+            "CREATE TABLE {db}.t (id INT, c STRING) PARTITIONED BY (c) "
+            "TBLPROPERTIES ('write.distribution' = 'none')"
+        )
+        conf = "spark.sql.phalanx.write.distribution"
+        lake.spark.conf.set(conf, "hash")
+        try:
+            lake.sql("INSERT INTO {db}.t SELECT id, concat('c', id % 3) FROM range(0, 30, 1, 5)")
+            assert lake.open("t").files().num_rows == 3
+            lake.spark.conf.set(conf, "some")
+            with pytest.raises(Exception, match=f"the conf {conf} is 'hash' or 'none', not 'some'"):
+                lake.sql("INSERT INTO {db}.t VALUES (1, 'c1')")
+        finally:
+            lake.spark.conf.unset(conf)
 
     def test_by_an_expression(self, lake):
         lake.sql(

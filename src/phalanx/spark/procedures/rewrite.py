@@ -1,0 +1,119 @@
+"""`CALL <catalog>.system.rewrite(…)`: Spark's workers move rows to the newest spec."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from phalanx.spark.procedures.base import (
+    DRY_RUN,
+    TABLE,
+    WHERE,
+    Distributed,
+    Invocation,
+    Parameter,
+    Rows,
+    Work,
+    register,
+)
+from phalanx.spark.tasks import Cluster, command_of, message
+from phalanx.table import rewrite
+from phalanx.table.partitioned_writer import WRITERS
+from phalanx.transaction.snapshot import Snapshot
+
+#: How many bytes a step moves at most: one task does it.
+_STEP_BYTES = 512 * 1024 * 1024
+
+
+@register
+class RewriteProcedure(Distributed):
+    """Moves rows of earlier specs."""
+
+    name = "rewrite"
+    description = "Move rows of earlier specs into the partitions of the newest, step by step."
+    parameters = (
+        TABLE,
+        WHERE,
+        Parameter("step_rows", "BIGINT", "rows of a step at most", "null"),
+        Parameter("step_bytes", "BIGINT", "bytes of a step at most", "null"),
+        Parameter("max_steps", "INT", "steps at most; call it again to go on", "null"),
+        DRY_RUN,
+    )
+    result: ClassVar = {
+        "rows": "BIGINT",
+        "bytes": "BIGINT",
+        "steps": "BIGINT",
+        "partitions": "BIGINT",
+        "left": "BIGINT",
+        "notes": "STRING",
+    }
+
+    def call(self, invocation: Invocation) -> Work | Rows:
+        job, newest = rewrite.begin(
+            invocation.open()._snapshot,
+            invocation["where"],
+            invocation["step_rows"],
+            invocation["step_bytes"] or _STEP_BYTES,
+            invocation["max_steps"],
+            bool(invocation["dry_run"]),
+        )
+        if invocation["dry_run"]:
+            return self._rows(job)
+        return self._round(job, newest, invocation.cluster)
+
+    def go_on(self, state: Any, messages: Sequence[Any], cluster: Cluster) -> Work | Rows:
+        job, started = state
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for moved in messages:
+                job.finish(Snapshot.latest(job.location), moved, pool, started)
+        return self._round(job, job.next(), cluster)
+
+    def _round(
+        self, job: rewrite.Rewriting, newest: Snapshot | None, cluster: Cluster
+    ) -> Work | Rows:
+        """The next round of work, or the end.
+
+        A round has few steps: where others change rows meanwhile, little was in vain.
+        """
+        steps: list[rewrite.RewriteStep] = []
+        if newest is not None:
+            most = 2 * cluster.cores
+            if job.limit is not None:
+                most = min(most, job.limit - job.report.steps)
+            steps = list(itertools.islice(rewrite.plan(newest, job.where, job.bounds), most))
+        if not steps:
+            with ThreadPoolExecutor(WRITERS) as pool:
+                job.end(pool)
+            return self._rows(job)
+        return Work([command_of(MoveTask(step)) for step in steps], (job, time.time()))
+
+    def _rows(self, job: rewrite.Rewriting) -> Rows:
+        report = job.report
+        return [
+            {
+                "rows": report.rows,
+                "bytes": report.bytes,
+                "steps": report.steps,
+                "partitions": report.leaves,
+                "left": report.left,
+                "notes": "; ".join(report.notes),
+            }
+        ]
+
+
+@dataclass(frozen=True)
+class MoveTask:
+    """A function from nothing to one message: what one step has written."""
+
+    step: rewrite.RewriteStep
+
+    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield message(rewrite.move(self.step))
+        for _ in nothing:
+            pass
