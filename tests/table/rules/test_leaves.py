@@ -89,7 +89,7 @@ def test_a_version_that_is_not_known(table):
 
 def test_values_that_nothing_confirms(table):
     """The value in the column stays, and the report does not call that mended."""
-    id = id_of(leaf_of(table))
+    id = id_of(leaf_of(table, "b"))
     namespace = id.rpartition("$")[0].rpartition("$")[0]
     metadata = json.loads(in_manifest(table)[id]["metadata"]) | {"partition.part": "y"}
     set_cells(table, id, partition_field_part="'x'", metadata=f"'{json.dumps(metadata)}'")
@@ -115,3 +115,16 @@ def test_a_leaf_row_that_is_wrong_in_several_ways(table):
     set_cells(table, id, **cells, **values)
     mend_and_compare(table, expected)
     assert in_manifest(table)[id] == before[id]
+
+
+def test_a_value_that_only_the_namespace_has(table):
+    """Neither its column nor its copy has it any more, but the namespace is named after it."""
+    expected, before = rows(table), in_manifest(table)
+    id = id_of(leaf_of(table))
+    metadata = json.loads(before[id]["metadata"])
+    del metadata["partition.part"]
+    set_cells(table, id, partition_field_part="NULL", metadata=f"'{json.dumps(metadata)}'")
+    assert id in {problem.where for problem in check(table).damage}
+    mend_and_compare(table, expected)
+    after = in_manifest(table)
+    assert {key: after[key] for key in before} == before

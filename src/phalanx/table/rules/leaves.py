@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from phalanx.errors import InvalidInput
@@ -164,7 +165,7 @@ def _said_versions(state: TableState, row: RawRow) -> list[int]:
 
 
 class LeafValueDiffers(Rule):
-    """A partition value of a leaf differs from its copy in the metadata."""
+    """A partition value of a leaf differs from its copy in the metadata, or from its name."""
 
     kind = "value-differs"
     remedy = "the name or else the values of the namespace decide"
@@ -172,59 +173,101 @@ class LeafValueDiffers(Rule):
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for row, spec in state.known_leaves() if state.head.ours else ():
-            for _, field in self._in_doubt(state, row, spec):
-                yield self._problem(row, field)
+            if row.metadata is not None:
+                for value in _values(state, row, spec):
+                    yield from self._problems(value)
 
-    def _problem(self, row: RawRow, field: PartitionField) -> Problem:
-        what = f"{field.field_id} is not the same in its column and in the metadata's copy"
-        return self.problem(what, row.id)
-
-    def _in_doubt(
-        self, state: TableState, row: RawRow, spec: PartitionSpec
-    ) -> Iterator[tuple[int, PartitionField]]:
-        """The fields whose values are in doubt, each with its depth, outermost first."""
-        if row.metadata is None:
-            return
-        for depth, field in enumerate(spec.fields, 1):
-            key, text = row.values.get(field.field_id), row.value_copy(field)
-            if field.column_name in state.columns and not agree(key, text, field.result_type):
-                yield depth, field
+    def _problems(self, value: _LeafValue) -> Iterator[Problem]:
+        id = value.field.field_id
+        if not value.agrees:
+            what = f"{id} is not the same in its column and in the metadata's copy"
+            yield self.problem(what, value.row.id)
+        elif value.is_misnamed:
+            yield self.problem(f"{id} is not the value that its namespace is for", value.row.id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         wrong = {problem.where for problem in problems}
         for row, spec in draft.known_leaves():
-            if row.id not in wrong:
-                continue
-            for depth, _ in self._in_doubt(draft, row, spec):
-                self._decide(draft, row, spec, depth)
-            draft.write_copies(row)
+            if row.id in wrong:
+                # Outer values first: the names of inner namespaces follow from them.
+                for value in _values(draft, row, spec):
+                    self._decide(draft, value)
+                draft.write_copies(row)
 
-    def _decide(self, draft: Draft, row: RawRow, spec: PartitionSpec, depth: int) -> None:
-        """Take the value of the copy where it is confirmed, and that of the column is not.
+    def _decide(self, draft: Draft, value: _LeafValue) -> None:
+        """Set the value that the name of the namespace confirms, or else its values.
 
-        Where neither is, the value of the column stays, as queries have seen it.
+        Where they confirm none, the value of the column stays, as queries have seen it.
         """
-        field = spec.fields[depth - 1]
-        key, text = row.values.get(field.field_id), row.value_copy(field)
-        copy = read_copy(text, field.result_type)
-        confirmed = [k for k in (key, *copy) if _is_named(draft, row, spec, depth, k)]
-        above = draft.row(names.namespaces_above(row.id)[depth - 1])
-        if not confirmed and above is not None:
-            confirmed = [above.values.get(field.field_id)]
-            confirmed += read_copy(above.value_copy(field), field.result_type)
-        if key in confirmed:
+        problems = list(self._problems(value))
+        if not problems:
             return
-        if copy and copy[0] in confirmed:
-            row.set_value(field, copy[0])
+        row, field = value.row, value.field
+        named = [key for key in (*value.said, *value.said_above) if value.is_named(key)]
+        confirmed = named or [key for key in value.said if key in value.said_above]
+        if confirmed:
+            row.set_value(field, value.key if value.key in confirmed else confirmed[0])
             return
-        what = f"{field.field_id} is {key!r} in its column, {text!r} in its copy, and neither above"
+        id, copy = field.field_id, row.value_copy(field)
+        what = f"{id} is {value.key!r} in its column, {copy!r} in its copy, and neither above"
         draft.given_up.append(Problem(_VALUE_LOST.kind, what, row.id))
-        draft.undecided.append(self._problem(row, field))
+        draft.undecided += problems
 
 
-def _is_named(draft: Draft, row: RawRow, spec: PartitionSpec, depth: int, key: Any) -> bool:
-    """Whether the namespace at some depth is called as one with this value would be."""
-    fields, path = spec.fields[:depth], names.names_in(row.id)[:depth]
-    keys = [*(row.values.get(field.field_id) for field in fields[:-1]), key]
-    types = [field.result_type for field in fields]
-    return names.namespace_names(draft.head.salt, spec.id, keys, types, path[:-1]) == path
+def _values(state: TableState, row: RawRow, spec: PartitionSpec) -> Iterator[_LeafValue]:
+    """The partition values of a leaf, outermost first."""
+    above = names.namespaces_above(row.id)
+    for depth, (field, id) in enumerate(zip(spec.fields, above, strict=True), 1):
+        if field.column_name in state.columns:
+            yield _LeafValue(state.head.salt, spec, depth, field, row, state.row(id))
+
+
+@dataclass(slots=True)
+class _LeafValue:
+    """One partition value of a leaf, with all that is known about it."""
+
+    salt: bytes
+    spec: PartitionSpec
+    depth: int
+    field: PartitionField
+    row: RawRow
+    #: The namespace that is there for the value.
+    namespace: RawRow | None
+
+    @property
+    def key(self) -> Any:
+        return self.row.values.get(self.field.field_id)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the column and its copy say the same."""
+        return agree(self.key, self.row.value_copy(self.field), self.field.result_type)
+
+    @property
+    def said(self) -> list[Any]:
+        """What the column and its copy say."""
+        return [self.key, *read_copy(self.row.value_copy(self.field), self.field.result_type)]
+
+    @property
+    def said_above(self) -> list[Any]:
+        """What the namespace says, in its column and in its copy."""
+        if self.namespace is None:
+            return []
+        key = self.namespace.values.get(self.field.field_id)
+        text = self.namespace.value_copy(self.field)
+        return [key, *read_copy(text, self.field.result_type)]
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether the namespace has another value, and is named after that."""
+        if self.namespace is None:
+            return False
+        other = self.namespace.values.get(self.field.field_id)
+        return other != self.key and self.is_named(other) and not self.is_named(self.key)
+
+    def is_named(self, key: Any) -> bool:
+        """Whether the namespace is called as one with this value would be."""
+        fields, path = self.spec.fields[: self.depth], names.names_in(self.row.id)[: self.depth]
+        keys = [*(self.row.values.get(field.field_id) for field in fields[:-1]), key]
+        types = [field.result_type for field in fields]
+        return names.namespace_names(self.salt, self.spec.id, keys, types, path[:-1]) == path

@@ -216,7 +216,8 @@ class RowGroups:
     @cached_property
     def namespaces_in_use(self) -> dict[str, NamespaceUse]:
         uses: dict[str, NamespaceUse] = {}
-        for leaf, spec in self.known_leaves:
+        # Whatever order rows are in, the same leaf speaks for a namespace.
+        for leaf, spec in sorted(self.known_leaves, key=lambda item: item[0].id):
             ids = [spec.namespace, *names.namespaces_above(leaf.id)]
             for depth, id in enumerate(ids):
                 if id not in uses:
