@@ -295,7 +295,7 @@ class TestChanges:
         files = leaf.writer(version).write(more)
         delta, _ = leaf.delete(version, bind(parse("s IS NULL"), schema.column))
         after = leaf.commit(version, LeafDelta((files,), delta.updated, delta.removed))
-        assert leaf.wrote_anew == anew
+        assert leaf.rewrote_rows == anew
         handle = leaf.open(after)
         assert handle.lance_schema == lance_schema(schema)
         assert ids_of(handle.lance_schema) == schema.field_ids

@@ -85,16 +85,16 @@ class Live:
     #: Whether all transaction files are kept, because some cannot be determined.
     all_transactions: bool = False
 
-    def add(self, found: VersionFiles) -> None:
-        self.paths.update(found.files)
-        if found.indexes is None or self.indexes is None:
+    def add(self, version: VersionFiles) -> None:
+        self.paths.update(version.files)
+        if version.indexes is None or self.indexes is None:
             self.indexes = None
         else:
-            self.indexes |= found.indexes
-        if found.transaction is None:
+            self.indexes |= version.indexes
+        if version.transaction is None:
             self.all_transactions = True
         else:
-            self.paths.add(found.transaction)
+            self.paths.add(version.transaction)
 
     def add_paths(self, paths: Iterable[str]) -> None:
         """Add files by path; a file of an index adds the whole index."""
@@ -288,14 +288,14 @@ class DatasetFolder:
         """
         return self.missing_of(self.contents(version))
 
-    def missing_of(self, found: VersionFiles) -> list[str]:
+    def missing_of(self, version: VersionFiles) -> list[str]:
         """Like `missing`, for a version that has already been read."""
         gone = []
-        for path, size in found.files.items():
+        for path, size in version.files.items():
             file = self.by_path.get(path)
             if file is None or (size is not None and file.size != size):
                 gone.append(path)
-        for index in found.indexes or ():
+        for index in version.indexes or ():
             prefix = f"_indices/{index}/"
             if not any(file.path.startswith(prefix) for file in self.files):
                 gone.append(prefix)

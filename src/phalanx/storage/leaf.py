@@ -59,7 +59,7 @@ class Leaf:
         self.location, self.folder, self.schema = location, folder, schema
         self.uri = location.child(folder)
         #: Whether a commit through this object has rewritten existing rows.
-        self.wrote_anew = False
+        self.rewrote_rows = False
 
     def open(self, version: int | None) -> Any:
         """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
@@ -173,7 +173,7 @@ class Leaf:
         rows = stored_batches(
             scanned(self.location, self.uri, handle, mapping, names, None), stored
         )
-        self.wrote_anew = True
+        self.rewrote_rows = True
         rewritten = LeafWriter(self, self._numbered(handle)).write_batches(rows, stored)
         overwrite = LeafDelta(added=(rewritten,), replaced=True).operation(self.schema)
         return self._commit(handle, overwrite), LeafDelta(added=delta.added)
@@ -394,7 +394,7 @@ class LeafWriter:
         return Written(tuple(fragments))
 
 
-def written_anew(location: Location, folder: str, since: int, until: int) -> int | None:
+def rewritten_version(location: Location, folder: str, since: int, until: int) -> int | None:
     """The version between two others that holds the rows of `since`, rewritten for a new schema.
 
     None if there is none, or if rows were added before it. The caller must make sure that no rows

@@ -156,7 +156,7 @@ _remembered: LruCache[str, tuple[_Part, ...]] = LruCache(_REMEMBERED_BYTES, _byt
 def _parts(location: Location, members: Sequence[Member]) -> tuple[_Part, ...]:
     """The members in bundles as far as that is possible, in the same order."""
     if len(members) < 2 or any(version is None or version < DETACHED for _, version in members):
-        # On main a version can come again: after a leaf was dropped, vacuumed and made anew.
+        # On main a version can come again: after a leaf was dropped, vacuumed and created again.
         return (_Part(tuple(members)),)
     identity = json.dumps([location.uri, *members])
     key = hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
@@ -189,13 +189,13 @@ def _plain_fragments(handle: Any) -> list[FragmentMetadata] | None:
     """The fragments of a leaf, if each of them is one file and all that is in it."""
     if any(_is_kept_outside(column) for column in handle.schema):
         return None
-    found = [fragment.metadata for fragment in handle.get_fragments()]
-    for fragment in found:
+    fragments = [fragment.metadata for fragment in handle.get_fragments()]
+    for fragment in fragments:
         if len(fragment.files) != 1 or fragment.deletion_file is not None or fragment.overlays:
             return None
         if fragment.files[0].base_id is not None:
             return None
-    return found
+    return fragments
 
 
 def _is_kept_outside(column: pa.Field) -> bool:

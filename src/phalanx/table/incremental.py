@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phalanx.errors import CorruptTable, TableNotFound
-from phalanx.storage.leaf import fragments_of, written_anew
+from phalanx.storage.leaf import fragments_of, rewritten_version
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
@@ -247,7 +247,8 @@ def _new_fragments(
         return added
     # The first append to a leaf after a change of the schema may rewrite its existing rows.
     with contextlib.suppress(CorruptTable, OSError, ValueError):
-        rewritten = written_anew(location, after.location, before.read_version, after.read_version)
+        versions = before.read_version, after.read_version
+        rewritten = rewritten_version(location, after.location, *versions)
         if rewritten is not None:
             return _beside(fragments, fragments_of(location, after.location, rewritten))
     return None

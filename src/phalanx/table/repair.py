@@ -47,7 +47,7 @@ class RepairReport:
 def repair_table(location: Location, dry_run: bool = False) -> RepairReport:
     """Mend what copies and earlier versions of the manifest can tell, and say what they cannot.
 
-    What is written goes through one transaction, so whoever reads meanwhile sees the table as it
+    What is written goes through one transaction, so concurrent readers see the table as it
     was before or after. Raises TableNotFound where there is no table, UnsupportedTable where it
     is not ours to write, and ConflictError where others kept writing.
     """

@@ -28,7 +28,7 @@ from phalanx.transaction.snapshot import Snapshot
 
 #: Units (leaves, or small ones together) that are read at a time.
 READERS = 8
-#: What may wait between a reader and whoever asks for it: batches, small ones put together.
+#: What may wait between a reading thread and the caller: batches, small ones put together.
 WAITING_BATCHES = 2
 HANDED_OVER_BYTES = BATCH_BYTES
 #: So many leaves are not worth a thread of their own each.

@@ -79,7 +79,7 @@ class Commits:
         key = (leaf.uri, base, delta.identity, leaf.schema)
         if key not in self._versions:
             version = leaf.commit(base, delta)
-            self._versions[key] = (version, leaf.wrote_anew, delta)
+            self._versions[key] = (version, leaf.rewrote_rows, delta)
         return self._versions[key][:2]
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:

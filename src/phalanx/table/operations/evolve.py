@@ -115,10 +115,10 @@ class AddMissing(SchemaChange):
 
     name: str
     #: The columns to add.
-    found: pa.Schema
+    columns: pa.Schema
 
     def change(self, head: Head) -> TableSchema:
-        return evolution.add_missing(head.schema, self.found, head.max_field_id + 1)
+        return evolution.add_missing(head.schema, self.columns, head.max_field_id + 1)
 
 
 @dataclass

@@ -117,7 +117,7 @@ class Draft(TableState):
         self.head = self.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex)
         self.head_row = RawRow.of_head(self.head)
         self.put(self.head_row)
-        # Whoever knows an earlier snapshot reads all leaves again: some may have been removed.
+        # Readers of earlier snapshots read all leaves again: some may have been removed.
         self.put(RawRow.of_transaction(TransactionRecord.of(self.head, "repair", removals=1)))
 
     # The manifest
