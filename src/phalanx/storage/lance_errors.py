@@ -17,9 +17,6 @@ from phalanx.storage.object_store import without_secrets
 #: The errors that Lance raises. Any other class would be a bug, so it is not caught.
 LANCE_ERRORS = (OSError, ValueError)
 
-#: Names of storage options whose values must not be shown.
-SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
-
 #: How messages begin if a file is missing, too short or corrupt. Messages about filters and about
 #: network failures begin differently.
 _DAMAGED = re.compile(
@@ -72,8 +69,12 @@ def is_unreachable(error: BaseException) -> bool:
 
 def is_lost_race(error: BaseException, uri: str) -> bool:
     """Whether another commit came first. `uri` is ignored: it may contain the same words."""
-    text = str(error).replace(uri.strip("/"), "").lower()
-    return any(sign in text for sign in _LOST_RACES)
+    text, path = str(error), uri.partition("://")[2] or uri
+    # Stores name the bucket and the key in their own ways.
+    for part in (uri, path, path.partition("/")[2]):
+        if part.strip("/"):
+            text = text.replace(part.strip("/"), "")
+    return any(sign in text.lower() for sign in _LOST_RACES)
 
 
 def is_unknown_store(error: BaseException) -> bool:
@@ -119,11 +120,14 @@ def manifest_error(uri: str, error: Exception, options: Mapping[str, str] | None
     return CorruptTable(f"cannot read the manifest of {uri}: {reason(error, options)}")
 
 
-def lost_manifest(uri: str) -> CorruptTable:
-    """The error for a folder that has leaves and no manifest."""
-    return CorruptTable(
-        f"the table at {uri} has lost its manifest: its leaves are still there, so restore the "
-        "folder __manifest from a backup"
+def lost_manifest(uri: str) -> TableNotFound:
+    """The error for a folder that has leaves and no manifest.
+
+    A table that is being created with its first rows looks like that, too.
+    """
+    return TableNotFound(
+        f"there is no table at {uri}: the folder has leaves and no manifest; if a table was there, "
+        "restore its folder __manifest from a backup"
     )
 
 

@@ -303,6 +303,11 @@ class LeafIndex:
         first = int(np.argmax(mask)) if low < high else 0
         return low + first if low < high and mask[first] else None
 
+    def find_all(self, spec: PartitionSpec, keys: Sequence[Any]) -> Array:
+        """The places of all leaves with these values. Another client may have made several."""
+        low, high, mask = self._under(spec, keys)
+        return np.arange(low, high) if mask is None else low + np.flatnonzero(mask)
+
     def count_under(self, spec: PartitionSpec, keys: Sequence[Any]) -> int:
         """How many leaves have these outermost values."""
         low, high, mask = self._under(spec, keys)

@@ -68,6 +68,10 @@ class SwapLost(Exception):
     """Another transaction came first: rebase on it and try again."""
 
 
+class SwapUnknown(SwapLost):
+    """A second try of a swap was lost, perhaps to the first one."""
+
+
 def create(location: Location, head: Head, update: ManifestUpdate) -> None:
     """Create the manifest of a new table, in one commit that only one concurrent creator wins.
 
@@ -498,7 +502,10 @@ class ManifestVersion:
             if not use_index or not lance_errors.is_damage(error):
                 raise
             # The index may be damaged. If the first attempt has landed after all, this one loses.
-            return self._swap(rows, removed, False)
+            try:
+                return self._swap(rows, removed, False)
+            except SwapLost as lost:
+                raise SwapUnknown(str(lost)) from None
 
     def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> int:
         # The merge moves its handle to the new version, so it does not run on ours.

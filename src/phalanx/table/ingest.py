@@ -50,8 +50,21 @@ class PartialRows:
     rows: pa.Table
     #: For a column that not all rows have: which do. The others hold its default, or NULL.
     given: Mapping[str, pa.Array]
-    #: Whether every row has every column.
-    is_whole: bool
+    #: Whether every column of the table is there.
+    has_all_columns: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row has every column."""
+        return self.has_all_columns and not self.given
+
+    def whole_rows(self) -> Any:
+        """Which rows have every column, as an array of booleans."""
+        if self.is_whole:
+            return np.ones(self.rows.num_rows, dtype=bool)
+        if not self.has_all_columns:
+            return np.zeros(self.rows.num_rows, dtype=bool)
+        return np.logical_and.reduce([np.asarray(mask) for mask in self.given.values()])
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """The columns that some rows lack."""
@@ -92,6 +105,8 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
     not fit.
     """
     given: dict[str, pa.Array] = {}
+    if isinstance(data, list) and not data:
+        return PartialRows(schema.empty_table(), given, True)
     if isinstance(data, list):
         if not all(isinstance(row, dict) for row in data):
             raise InvalidInput("a list of rows holds dicts, one for each row")
@@ -116,7 +131,12 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
     loose = pa.schema([f.with_nullable(f.nullable or f.name in given) for f in fields])
     tables = list(chunks(data, loose)) if fields or not isinstance(data, list) else []
     rows = pa.concat_tables(tables) if tables else loose.empty_table()
-    return PartialRows(rows, given, len(fields) == len(schema) and not given)
+    for field in fields:
+        if field.name in given and not field.nullable:
+            nulls = pc.and_(given[field.name], rows.column(field.name).is_null())
+            if pc.any(nulls).as_py():
+                raise InvalidInput(f"column {field.name!r} holds NULL, and it must not be NULL")
+    return PartialRows(rows, given, len(fields) == len(schema))
 
 
 def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:

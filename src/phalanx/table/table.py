@@ -382,8 +382,10 @@ class Table:
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key as a row of `data`, insert the others.
 
-        Rows are replaced as a whole: columns that are missing in `data` get their default, or
-        NULL. A key with a NULL matches nothing.
+        A source row that has all columns replaces the rows with its key. One that lacks columns
+        changes each of them, and they keep their values in those columns; in a list of dicts each
+        row may have columns of its own. In new rows such columns take their default, or NULL. A
+        key with a NULL matches nothing.
 
         Args:
             data: The source rows, as in `append`. They are held in memory.
@@ -400,7 +402,8 @@ class Table:
 
         Raises:
             InvalidInput: A key column is unknown or of a type that cannot be a key, several source
-                rows have the same key, or the rows do not fit the schema. Nothing is changed.
+                rows have the same key, the rows do not fit the schema, or a new row lacks a column
+                that must not be NULL. Nothing is changed.
         """
         with self.transaction(**options) as tx:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)

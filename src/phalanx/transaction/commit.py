@@ -210,14 +210,13 @@ class Transaction:
         self._view.put_weak_leaves(newest, update, head.sequence)
         update.put_head(head)
         update.put_transaction(self._record(head, removals=0))
-        return Proposal(self._manifest_for(newest, head), head, update, self._finish_weak)
+        manifest = self._manifest_for(newest, head)
+        finish = self._finish_weak
+        return Proposal(manifest, head, update, lambda version: self._finish(version, head, finish))
 
-    def _finish_weak(self, version: int | None) -> Snapshot:
-        snapshot = Snapshot.latest(self.location)
-        _publish(snapshot.manifest, snapshot.head)
-        if self.durable:
-            fsync.sync([self.location.manifest], self._started)
-        return snapshot
+    def _finish_weak(self, manifest: ManifestVersion, head: Head) -> Snapshot:
+        _publish(manifest, head)
+        return Snapshot.latest(self.location)
 
     def _follow_weak(self, newest: Snapshot) -> None:
         """Run changes of the table itself again, on a newer snapshot.
@@ -271,7 +270,8 @@ class Transaction:
         if self.durable:
             fsync.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
             reach("commit.leaves-synced")
-        return Proposal(manifest, head, update, lambda version: self._finish(version, head))
+        finish = self._complete
+        return Proposal(manifest, head, update, lambda version: self._finish(version, head, finish))
 
     def _manifest_for(self, base: Snapshot, head: Head) -> ManifestVersion:
         """The manifest, with columns for the fields of new specs.
@@ -286,7 +286,12 @@ class Transaction:
             raise SwapLost("another transaction has committed meanwhile")
         return manifest
 
-    def _finish(self, version: int | None, head: Head) -> Snapshot:
+    def _finish(
+        self,
+        version: int | None,
+        head: Head,
+        complete: Callable[[ManifestVersion, Head], Snapshot],
+    ) -> Snapshot:
         """Do what follows the swap. The transaction has landed, even if this fails."""
         try:
             if self.durable:
@@ -294,7 +299,11 @@ class Transaction:
                 reach("commit.manifest-synced")
             if version is None:
                 return Snapshot.latest(self.location)
-            return self._complete(ManifestVersion(self.location, version), head)
+            snapshot = complete(ManifestVersion(self.location, version), head)
+            if self.durable:
+                # Sync what was written after the swap as well: it is opened next.
+                fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
+            return snapshot
         except Exception as error:
             raise PhalanxError(
                 f"the transaction {self.id} has landed as version {head.sequence} of "
@@ -310,9 +319,6 @@ class Transaction:
         _publish(manifest, head)
         snapshot = Snapshot(manifest, head, self._view.current().leaves)
         _compact(snapshot)
-        if self.durable:
-            # Readers open what was written after the swap.
-            fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)
         return snapshot
 
     @property

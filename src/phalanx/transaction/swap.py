@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from phalanx.errors import ConflictError
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest import ManifestVersion, SwapLost, SwapUnknown
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
@@ -81,7 +81,7 @@ def _swap(location: Location, proposal: Proposal[T]) -> int | None:
         version = proposal.base.swap(proposal.update)
         reach("commit.after-swap")
         return version
-    except OSError:
+    except (OSError, SwapUnknown):
         # The commit may have landed even if its reply was lost.
         if not ManifestVersion(location).has_transaction(proposal.head.transaction_id):
             raise

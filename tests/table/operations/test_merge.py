@@ -1,3 +1,4 @@
+import dataclasses
 import datetime as dt
 
 import pyarrow as pa
@@ -6,6 +7,10 @@ import pytest
 import phalanx
 from phalanx import InvalidInput
 from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_delta import LeafDelta
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.storage.manifest_update import ManifestUpdate
+from phalanx.storage.records import TransactionRecord
 from phalanx.table.operations import merge as merging
 from tests.table.rows import ROWS, SCHEMA, ids, row, rows
 
@@ -316,3 +321,84 @@ class TestChoosing:
         counts = many.merge([{"id": 77, "day": day, "k": "a"}], on=["id", "day"])
         assert (counts.updated, counts.inserted) == (0, 1)
         assert many.count() == 61
+
+
+class TestOddSources:
+    def test_rows_are_treated_alike_whatever_stands_beside_them(self, root):
+        """A whole row replaces the rows with its key, one that lacks columns changes each."""
+        for beside in ([], [{"id": 7}]):
+            table = phalanx.create(
+                root / str(len(beside)),
+                pa.schema([("id", pa.int64()), ("v", pa.int64()), ("w", pa.int64())]),
+            )
+            table.append([{"id": 1, "v": 1, "w": 1}, {"id": 1, "v": 2, "w": 2}])
+            table.merge([{"id": 1, "v": 9, "w": 9}, *beside], on=["id"])
+            assert table.count("id = 1") == 1
+            table.append([{"id": 2, "v": 1, "w": 1}, {"id": 2, "v": 2, "w": 2}])
+            table.merge([{"id": 2, "v": 9}, *beside], on=["id"])
+            rows = table.scan(where="id = 2").to_arrow().to_pylist()
+            assert sorted((row["v"], row["w"]) for row in rows) == [(9, 1), (9, 2)]
+
+    def test_null_where_there_must_be_none(self, root):
+        schema = pa.schema(
+            [("id", pa.int64()), pa.field("v", pa.int64(), nullable=False), ("w", pa.int64())]
+        )
+        table = phalanx.create(root, schema)
+        table.append([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+        with pytest.raises(InvalidInput, match="'v' holds NULL, and it must not be NULL"):
+            table.merge([{"id": 1, "v": None}, {"id": 2, "w": 3}], on=["id"])
+        table.merge([{"id": 1, "v": 5}, {"id": 2, "w": 3}], on=["id"])
+        rows = table.scan().to_arrow().to_pylist()
+        assert sorted(map(repr, rows)) == sorted(
+            map(repr, [{"id": 1, "v": 5, "w": None}, {"id": 2, "v": 2, "w": 3}])
+        )
+
+    @pytest.mark.parametrize("by_value", [1, 10_000])
+    def test_dictionary_keys(self, root, monkeypatch, by_value):
+        monkeypatch.setattr(merging, "_KEYS_BY_VALUE", by_value)
+        monkeypatch.setattr(merging, "_FILTERED_KEYS", 0)
+        schema = pa.schema([("k", pa.dictionary(pa.int32(), pa.string())), ("v", pa.int64())])
+        table = phalanx.create(root, schema)
+        table.append([{"k": f"k{n}", "v": n} for n in range(20)])
+        counts = table.merge([{"k": f"k{n}", "v": -n} for n in range(15, 25)], on=["k"])
+        assert (counts.updated, counts.inserted) == (5, 5)
+
+    @pytest.mark.parametrize("type", [pa.uuid(), pa.duration("s")])
+    def test_keys_that_cannot_be_joined(self, root, type):
+        table = phalanx.create(root, pa.schema([("k", type), ("v", pa.int64())]))
+        with pytest.raises(InvalidInput, match=r"column 'k' of type .* cannot be a key of a merge"):
+            table.merge(table.scan().to_arrow(), on=["k"])
+
+    def test_no_rows_at_all(self, table):
+        before = table.count()
+        counts = table.merge([], on=["id"])
+        assert (counts.inserted, counts.updated, counts.deleted) == (0, 0, 0)
+        assert table.count() == before
+
+    def test_two_leaves_with_the_same_values(self, root):
+        """Another client may have made the same partition twice: both are looked at."""
+        schema = pa.schema([("id", pa.int64()), ("k", pa.string())])
+        table = phalanx.create(root, schema, ["k"])
+        table.append([{"id": 1, "k": "a"}, {"id": 5, "k": "b"}])
+        (row,) = [leaf for leaf in table._snapshot.leaves.rows() if leaf.keys == ("a",)]
+        leaf = Leaf(
+            table._snapshot.location, "00000000_v1$twin$dataset", table._snapshot.head.schema
+        )
+        written = leaf.create().write(pa.table({"id": [2], "k": ["a"]}, schema))
+        version = leaf.commit(None, LeafDelta(added=(written,)))
+        manifest = ManifestVersion(table._snapshot.location)
+        head = manifest.head().after(dt.datetime.now(dt.UTC), "twin")
+        update = ManifestUpdate(head.specs)
+        twin = dataclasses.replace(
+            row, object_id="v1$twin$dataset", location=leaf.folder, read_version=version
+        )
+        update.put_namespaces(twin, head.spec)
+        update.put_leaf(twin, head.spec, head.sequence)
+        update.put_head(head)
+        update.put_transaction(TransactionRecord.of(head, "append", rows_added=1))
+        manifest.swap(update)
+        table.refresh()
+        assert ids(table) == [1, 2, 5]
+        source = [{"id": n, "k": "a"} for n in (1, 2)]
+        assert table.merge(source, on=["k", "id"]).updated == 2
+        assert ids(table) == [1, 2, 5]

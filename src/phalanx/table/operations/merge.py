@@ -44,6 +44,8 @@ _KEYS_BY_VALUE = 10_000
 _FILTERED_KEYS, _FILTERED_TOTAL = 1_000, 100_000
 #: The number of the table's rows that are joined with the source at a time, at least.
 _PROBE_ROWS = 2_000_000
+#: The number of leaves whose kept columns are read at a time.
+_LEAVES_AHEAD = 16
 
 Array = np.ndarray[Any, Any]
 
@@ -52,8 +54,9 @@ Array = np.ndarray[Any, Any]
 class Merge:
     """Update or delete the rows that have the key of a source row, insert the others.
 
-    Columns that the source lacks keep their values in rows that are updated, and take their
-    default or NULL in rows that are inserted.
+    A source row that has all columns replaces the rows with its key. One that lacks columns changes
+    each of them, and they keep their values in those columns. In new rows such columns take their
+    default, or NULL.
     """
 
     name = "merge"
@@ -166,6 +169,7 @@ class Merge:
             ids = _concat([ids for ids, _ in pairs[number]], np.uint64)
             places = _concat([places for _, places in pairs[number]], np.int64)
             result = _Matched(versions[number], LeafDelta(), len(ids), ids=ids, numbers=places)
+            result.only_here = bool(result.count)
             results[number] = self._kept[leaves[number].object_id] = result
         return [result for result in results if result is not None]
 
@@ -208,24 +212,28 @@ class Merge:
         """
         schema = snapshot.head.schema.arrow
         update, insert = self.when_matched == "update", self.when_not_matched == "insert"
-        if self.source.is_whole:
-            wanted = np.where(matched, update, insert)
-            yield from ingest.chunks(_filtered(self.source.rows, wanted), schema)
-            return
-        new = _filtered(self.source.rows, ~matched if insert else np.zeros(len(matched), bool))
-        yield from list(ingest.chunks(new, schema)) if new.num_rows else []
-        if not update:
+        whole = self.source.whole_rows()
+        chosen = np.where(matched, update & whole, insert)
+        # All of them first: a new row that is refused is refused before anything is written.
+        if chosen.any():
+            yield from list(ingest.chunks(_filtered(self.source.rows, chosen), schema))
+        if not update or whole.all():
             return
         missing = self.source.missing(schema.names)
 
         def updated(pair: tuple[LeafRow, _Matched]) -> pa.Table:
             row, result = pair
+            partial = ~whole[result.numbers]
             leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
-            kept = leaf.take(result.version, result.ids, missing)
-            return self.source.over(kept, result.numbers, schema)
+            kept = leaf.take(result.version, result.ids[partial], missing)
+            return self.source.over(kept, result.numbers[partial], schema)
 
-        touched = [pair for pair in zip(leaves, results, strict=True) if pair[1].count]
-        yield from view.pool.map(updated, touched)
+        touched = [
+            pair for pair in zip(leaves, results, strict=True) if not whole[pair[1].numbers].all()
+        ]
+        # A few leaves ahead: the columns that are kept may be large.
+        for at in range(0, len(touched), _LEAVES_AHEAD):
+            yield from view.pool.map(updated, touched[at : at + _LEAVES_AHEAD])
 
     def _take_out(
         self,
@@ -265,7 +273,6 @@ class _Matched(LeafResult):
     numbers: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     #: Whether `delta` says that they are deleted.
     marked: bool = False
-    only_here: bool = True
 
 
 def check_merge(
@@ -279,7 +286,8 @@ def check_merge(
         if name not in names:
             raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(names)}")
         type = snapshot.head.schema.column((name,)).type
-        if not domain_of(type).ordered or pa.types.is_floating(type):
+        foreign = isinstance(type, pa.BaseExtensionType) or pa.types.is_duration(type)
+        if not domain_of(type).ordered or pa.types.is_floating(type) or foreign:
             raise InvalidInput(f"column {name!r} of type {type} cannot be a key of a merge")
         if name in source.missing([name]):
             raise InvalidInput(f"the rows have no value for {name!r}, which is a key of the merge")
@@ -320,18 +328,29 @@ def _near(keys: pa.Table, on: Sequence[str], snapshot: Snapshot) -> Predicate:
         if len(distinct) <= _KEYS_BY_VALUE:
             values = domain.points([domain.key(scalar) for scalar in distinct])
         else:
-            ends = pc.min_max(distinct)
-            low, high = domain.key(ends["min"]), domain.key(ends["max"])
+            keys_of_column = [domain.key(scalar) for scalar in _ends(distinct)]
+            low, high = min(keys_of_column), max(keys_of_column)
             values = domain.clip(ValueSet.of([(low, domain.successor(high))]))
         parts.append(restrict(column, column.type, values & ALL_VALUES))
     return conjoin(parts)
 
 
+def _ends(values: pa.Array) -> list[pa.Scalar]:
+    """Values among which are the lowest and the highest; all of them for types without an order."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    try:
+        ends = pc.min_max(values)
+    except pa.ArrowNotImplementedError:
+        return list(values)
+    return [ends["min"], ends["max"]]
+
+
 def _leaves_of(snapshot: Snapshot, spec: PartitionSpec, keys: pa.Table) -> Array:
     """The leaves of a spec that the partition values of keys name."""
     schema = snapshot.head.schema
-    places = [snapshot.leaves.find(spec, values) for values, _ in split(keys, spec, schema)]
-    return np.array([place for place in places if place is not None], dtype=np.int64)
+    places = [snapshot.leaves.find_all(spec, values) for values, _ in split(keys, spec, schema)]
+    return _concat(places, np.int64)
 
 
 def _version(leaf: Leaf, row: LeafRow) -> int:
