@@ -198,7 +198,7 @@ TRUE_DOCS = {
     "indented": "- a\n\n  ```python\n  if True:\n      print(1)\n  ```\n  ```text\n  1\n  ```\n",
     "a block that shows a block": "````markdown\n```python\n1 / 0\n```\n````\n",
     "targets": "```bash\n$ make test ARGS='-k a' && make setup  # both\nman make\n```\n",
-    "extras": "```sh\npython -m pip install 'phalanx[spark, delta]' 'moto[server]'\n```\n",
+    "extras": "```sh\npython -m pip install 'phalanx[spark, dev]' 'moto[server]'\n```\n",
     "our command": (
         "```python\nimport phalanx, pyarrow\n"
         "phalanx.create('t', pyarrow.schema([('a', pyarrow.int64())]), [])\n```\n"

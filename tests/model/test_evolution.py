@@ -206,6 +206,9 @@ class TestTypes:
     def test_not_wider(self, old, new):
         assert not is_wider(old, new)
         schema = TableSchema.assign(pa.schema([("a", old)]))
+        if old == new:  # no change
+            assert change_type(schema, "a", new) == schema
+            return
         with pytest.raises(InvalidInput, match="only be widened"):
             change_type(schema, "a", new)
 
