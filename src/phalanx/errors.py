@@ -31,5 +31,9 @@ class ConflictError(PhalanxError):
     """Another transaction changed the same rows first, and this one cannot be rebased."""
 
 
+class StorageError(PhalanxError, OSError):
+    """The file system or the object store failed: a full disk, missing rights, no connection."""
+
+
 class CorruptTable(PhalanxError):
     """The table's metadata or files are damaged: `check` says where, `repair` fixes it."""

@@ -358,3 +358,21 @@ class TestThreads:
         assert ids(phalanx.open(root)) == [*range(5, 103), *range(200, 205)]
         assert table.count("n = -1") == 5
         assert table.count("part = 'm'") == 5
+
+
+class TestAfterAConflict:
+    def test_the_same_handle_can_try_again(self, strong):
+        other = phalanx.open(strong.uri)
+
+        def move(tx):
+            rows = tx.scan(where="part = 'a'").to_arrow()
+            tx.append(rows)
+
+        with pytest.raises(ConflictError, match="try again"), strong.transaction() as tx:  # noqa: PT012
+            other.append(ROWS)
+            move(tx)
+        assert strong.version == other.version
+        before = strong.count()
+        with strong.transaction() as tx:
+            move(tx)
+        assert strong.count() > before

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from phalanx.errors import PhalanxError
 from phalanx.spark.requests import BadRequest, Request, build
+from phalanx.storage import lance_errors
 from phalanx.storage.object_store import SECRET
 
 log = logging.getLogger("phalanx.spark")
@@ -126,6 +127,8 @@ def sentence(error: Exception) -> str:
     """What the user is told about an error."""
     if isinstance(error, PhalanxError):
         return str(error)
+    if isinstance(error, OSError) and lance_errors.is_of_lance(error):
+        return str(lance_errors.store_error("the table", error, None))
     reason = " ".join(str(error).split()) or "no reason given"
     where = traceback.extract_tb(error.__traceback__)[-1]
     file = os.path.basename(where.filename)

@@ -8,10 +8,17 @@ sentences for users: `manifest_error`, `leaf_error`, `damaged_leaf` and `refused
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Mapping
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.errors import (
+    CorruptTable,
+    InvalidInput,
+    PhalanxError,
+    StorageError,
+    TableNotFound,
+)
 from phalanx.storage.object_store import without_secrets
 
 #: The errors that Lance raises. Any other class would be a bug, so it is not caught.
@@ -34,8 +41,15 @@ _UNREACHABLE = ("error performing", "http error", "credentials", "permission den
 _WRAPPERS = re.compile(r"^(External error: |LanceError\(\w+\): )+")
 #: An exception of Python that came through an Arrow stream: its class, and its text.
 _PYTHON_ERROR = re.compile(r"External error: ([A-Z]\w*)(?:: |$)(.*)", re.DOTALL)
+_UNPRINTABLE = "External error: <unprintable "
 _MISSING = ("not found", "does not exist", "no such file", "not a directory")
 _LOST_RACES = ("too many concurrent writers", "conflict", "concurrent")
+#: How Rust ends the text of an error of the operating system.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+#: What only Lance's errors and those of its object stores say.
+_OF_LANCE = re.compile(r"LanceError\(|Generic \w+ error|\(os error \d+\)|/rust/")
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_STORE = "No object store provider"
 _REFUSED_FILTERS = ("Invalid user input", "Query Execution")
 
@@ -77,6 +91,23 @@ def is_lost_race(error: BaseException, uri: str) -> bool:
     return any(sign in text.lower() for sign in _LOST_RACES)
 
 
+def is_of_lance(error: BaseException) -> bool:
+    """Whether an `OSError` comes from Lance, and not from a stream that Lance was reading."""
+    return bool(_OF_LANCE.search(str(error)))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk has no space left, or a quota is used up."""
+    return _number(error) in _NO_SPACE
+
+
+def _number(error: BaseException) -> int | None:
+    """The operating system's number of an error, if it has one."""
+    number: int | None = getattr(error, "errno", None)
+    match = _OS_ERROR.search(str(error))
+    return int(match[1]) if number is None and match else number
+
+
 def is_unknown_store(error: BaseException) -> bool:
     """Whether Lance does not support the scheme of a URI."""
     return _NO_STORE in str(error)
@@ -90,8 +121,11 @@ def refuses_filter(error: BaseException) -> bool:
 def raise_interrupt(error: BaseException) -> None:
     """Raise what a signal handler has raised while Lance was reading, if that is what failed.
 
-    Arrow streams carry errors as text. So `KeyboardInterrupt` looks like an error of the file.
+    Arrow streams carry errors as text. So `KeyboardInterrupt` looks like an error of the file. If
+    another signal came while that text was made, the class is unknown: it is InterruptedError then.
     """
+    if _UNPRINTABLE in str(error):
+        raise InterruptedError("a signal handler has interrupted a read") from None
     match = _PYTHON_ERROR.match(str(error))
     if match is None:
         return
@@ -116,8 +150,22 @@ def manifest_error(uri: str, error: Exception, options: Mapping[str, str] | None
     if is_unknown_store(error):
         return InvalidInput(f"cannot reach {uri}: {reason(error, options)}")
     if is_unreachable(error):
-        return PhalanxError(f"cannot reach {uri}: {reason(error, options)}")
+        return StorageError(f"cannot reach {uri}: {reason(error, options)}")
     return CorruptTable(f"cannot read the manifest of {uri}: {reason(error, options)}")
+
+
+def store_error(uri: str, error: OSError, options: Mapping[str, str] | None) -> StorageError:
+    """The error for a read or write that the file system or the object store did not carry out."""
+    text, number = reason(error, options), _number(error)
+    if number in _NO_SPACE:
+        text = f"there is no space left for {uri}: free some, for example with vacuum() ({text})"
+    elif number in _NO_RIGHTS:
+        text = f"this process has no right to read or write {uri}, or it is read-only: {text}"
+    else:
+        text = f"the storage of {uri} failed: {text}"
+    told = StorageError(text)
+    told.errno = number
+    return told
 
 
 def lost_manifest(uri: str) -> TableNotFound:
@@ -144,7 +192,7 @@ def leaf_error(
 ) -> PhalanxError:
     """The error for a version of a leaf that cannot be opened."""
     if is_unreachable(error):
-        return PhalanxError(f"cannot reach {uri}: {reason(error, options)}")
+        return StorageError(f"cannot reach {uri}: {reason(error, options)}")
     return CorruptTable(
         f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table was "
         "dropped and made again, reopen the table; if not, run check() "

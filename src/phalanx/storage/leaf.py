@@ -19,7 +19,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from phalanx.errors import ConflictError, CorruptTable, PhalanxError
+from phalanx.errors import ConflictError, CorruptTable, PhalanxError, StorageError
 from phalanx.model.dialect import to_text
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
@@ -83,7 +83,7 @@ class Leaf:
                 with contextlib.suppress(CorruptTable):
                     return self.open(version)
             reason = self.location.reason(error)
-            raise PhalanxError(f"cannot make the leaf {self.uri}: {reason}") from None
+            raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
 
     def _numbered(self, handle: Any) -> Any:
         """A version of the leaf with the table's fields and their ids, to write files for.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import lance
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
@@ -58,7 +59,29 @@ class Location:
 
     def open(self, uri: str, version: int | None = None, session: Any = None) -> Any:
         """Open a Lance dataset at a version, or at the newest on main."""
+        refuse_forked()
         return lance.dataset(uri, version=version, storage_options=self.options, session=session)
+
+    @contextlib.contextmanager
+    def naming_failures(self) -> Iterator[None]:
+        """Raise StorageError, which names the table, where its storage fails.
+
+        Errors of others pass, such as those of a stream whose rows are being written. Raises
+        PhalanxError in a forked process.
+        """
+        refuse_forked()
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, PhalanxError) or not self._is_own(error):
+                raise
+            raise lance_errors.store_error(self.uri, error, self.options) from error
+
+    def _is_own(self, error: OSError) -> bool:
+        if error.filename is not None:
+            inside = Path(os.fsdecode(error.filename)).is_relative_to(self.uri)
+            return self.is_local and inside
+        return lance_errors.is_of_lance(error) or lance_errors.is_full(error)
 
     def reason(self, error: BaseException) -> str:
         """Lance's reason for an error, in one line and without secrets."""
@@ -74,6 +97,25 @@ class Location:
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+#: The process that was the first to use Lance; None if none has yet.
+_process: int | None = None
+
+
+def refuse_forked() -> None:
+    """Raise PhalanxError if Lance was used before this process was forked.
+
+    Lance's threads do not survive a fork: reads and writes would hang or crash.
+    """
+    global _process
+    if _process is None:
+        _process = os.getpid()
+    elif _process != os.getpid():
+        raise PhalanxError(
+            "this process was forked from one that has used Lance, which does not work after a "
+            'fork: start processes with multiprocessing.get_context("spawn")'
+        )
 
 
 @cache

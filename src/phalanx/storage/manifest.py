@@ -25,7 +25,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
-from phalanx.errors import CorruptTable, PhalanxError, TableExists, TableNotFound
+from phalanx.errors import CorruptTable, PhalanxError, StorageError, TableExists, TableNotFound
 from phalanx.model import statistics
 from phalanx.model.literals import quote
 from phalanx.model.schema import TableSchema
@@ -98,7 +98,7 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
     except LANCE_ERRORS as error:
         if exists(location):
             raise TableExists(f"there is already a table at {location.uri}: open it") from None
-        raise PhalanxError(
+        raise StorageError(
             f"cannot make a table at {location.uri}: {location.reason(error)}"
         ) from None
     try:

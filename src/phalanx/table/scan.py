@@ -74,6 +74,10 @@ class Scan:
 
     def count(self) -> int:
         """How many rows there are; leaves that match whole are counted from the manifest."""
+        with self._snapshot.location.naming_failures():
+            return self._counted()
+
+    def _counted(self) -> int:
         plan, leaves = self._plan, self._snapshot.leaves
         counts = leaves.row_counts[plan.indices]
         known = plan.certain[plan.indices] & (counts >= 0)
@@ -113,7 +117,7 @@ class Scan:
         left = self._limit
         units = self._units(self._plan.indices)
         stream = _ordered(self, units) if ordered else _unordered(self, units)
-        with contextlib.closing(stream):
+        with self._snapshot.location.naming_failures(), contextlib.closing(stream):
             for batch in stream:
                 if left is not None:
                     batch = batch.slice(0, left)

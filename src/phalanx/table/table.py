@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -35,6 +36,21 @@ from phalanx.transaction.strengthen import strengthen
 log = logging.getLogger("phalanx")
 
 Uri = str | os.PathLike[str]
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _naming_failures(
+    method: Callable[Concatenate[Table, P], T],
+) -> Callable[Concatenate[Table, P], T]:
+    """A method of a table that raises StorageError where the table's storage fails."""
+
+    @functools.wraps(method)
+    def run(self: Table, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with self._snapshot.location.naming_failures():
+            return method(self, *arguments, **options)
+
+    return run
 
 
 def create(
@@ -68,7 +84,7 @@ def create(
     """
     location = Location(uri, storage_options)
     head = first_head(schema, partition_by, transactions, properties)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, location.naming_failures():
         return Table(create_table(location, head, (), pool, time.time()))
 
 
@@ -91,14 +107,17 @@ def open(
         UnsupportedTable: The table needs a newer version of Phalanx.
     """
     location = Location(uri, storage_options)
-    if version is None:
-        return Table(Snapshot.latest(location))
-    return Table(Snapshot.at(location, version))
+    with location.naming_failures():
+        if version is None:
+            return Table(Snapshot.latest(location))
+        return Table(Snapshot.at(location, version))
 
 
 def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckReport:
     """Check a table for damage, even one that no longer opens. Changes nothing."""
-    return check_table(Location(uri, storage_options))
+    location = Location(uri, storage_options)
+    with location.naming_failures():
+        return check_table(location)
 
 
 def repair(
@@ -108,7 +127,9 @@ def repair(
 
     The report lists what was repaired and what cannot be. With `dry_run` nothing is written.
     """
-    return repair_table(Location(uri, storage_options), dry_run)
+    location = Location(uri, storage_options)
+    with location.naming_failures():
+        return repair_table(location, dry_run)
 
 
 class Table:
@@ -131,7 +152,11 @@ class Table:
 
     They raise ConflictError if another transaction has changed the same rows, or the schema, and
     the two cannot be reconciled, and UnsupportedTable if this version of Phalanx cannot write to
-    the table. In either case the table stays as it was.
+    the table. In either case the table stays as it was. After a ConflictError the table object is
+    at the newest snapshot, so the change can be tried again.
+
+    Every method raises StorageError if the file system or the object store fails: a full disk,
+    missing rights, no connection.
 
     `where` is always a filter in SQL, such as `"country = 'US' AND ts >= '2025-01-01'"`. A filter
     that cannot be parsed or names an unknown column raises InvalidInput.
@@ -167,6 +192,7 @@ class Table:
         """Every partition spec the table has had, oldest first."""
         return self._snapshot.head.specs
 
+    @_naming_failures
     def refresh(self) -> Table:
         """Move to the newest snapshot."""
         self._snapshot = Snapshot.latest(self._snapshot.location)
@@ -203,6 +229,7 @@ class Table:
         """
         return self.scan(where=where).count()
 
+    @_naming_failures
     def count_by(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Count the rows that match `where` for each combination of values of `columns`.
 
@@ -222,6 +249,7 @@ class Table:
 
     # Metadata
 
+    @_naming_failures
     def partitions(self) -> pa.Table:
         """List the leaves, one row each.
 
@@ -230,6 +258,7 @@ class Table:
         """
         return inspect.partitions(self._snapshot)
 
+    @_naming_failures
     def snapshots(self) -> pa.Table:
         """List the transactions that are still in the history, one row each, oldest first.
 
@@ -238,6 +267,7 @@ class Table:
         """
         return inspect.snapshots(self._snapshot)
 
+    @_naming_failures
     def files(self) -> pa.Table:
         """List the data files of this snapshot, one row each. This opens every leaf.
 
@@ -409,6 +439,7 @@ class Table:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
+    @_naming_failures
     def make_strong(self) -> Table:
         """Turn a weak table into a strong one, with atomic changes and time travel.
 
@@ -460,6 +491,7 @@ class Table:
             tx.drop_tag(name)
         return self
 
+    @_naming_failures
     def tags(self) -> dict[str, int]:
         """The tagged versions, by the name of the tag."""
         return {name: tag.version for name, tag in self._snapshot.tags().items()}
@@ -637,6 +669,7 @@ class Table:
 
     # Maintenance
 
+    @_naming_failures
     def vacuum(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
     ) -> VacuumReport:
@@ -662,6 +695,7 @@ class Table:
             self.refresh()
         return report
 
+    @_naming_failures
     def expire_snapshots(
         self, older_than: dt.timedelta | None = None, dry_run: bool = False
     ) -> ExpireReport:
@@ -684,6 +718,7 @@ class Table:
             self.refresh()
         return report
 
+    @_naming_failures
     def optimize(
         self,
         where: str | None = None,
@@ -719,6 +754,7 @@ class Table:
             self.refresh()
         return report
 
+    @_naming_failures
     def rewrite(
         self,
         where: str | None = None,
@@ -762,10 +798,12 @@ class Table:
         """
         return advise(self._snapshot, leaf_bytes)
 
+    @_naming_failures
     def check(self) -> CheckReport:
         """Check the table for damage. Changes nothing."""
         return check_table(self._snapshot)
 
+    @_naming_failures
     def repair(self, dry_run: bool = False) -> RepairReport:
         """Repair the damage that `check` finds.
 

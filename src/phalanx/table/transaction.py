@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.errors import ConflictError, InvalidInput, PhalanxError
 from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
 from phalanx.model.filters import matches
@@ -72,11 +73,14 @@ class MergeCounts:
 def _exclusive(
     method: Callable[Concatenate[TableTransaction, P], T],
 ) -> Callable[Concatenate[TableTransaction, P], T]:
-    """A method of a transaction that one thread runs at a time; others wait for their turn."""
+    """A method of a transaction that one thread runs at a time; others wait for their turn.
+
+    It raises StorageError where the table's storage fails.
+    """
 
     @functools.wraps(method)
     def run(self: TableTransaction, /, *arguments: P.args, **options: P.kwargs) -> T:
-        with self._lock:
+        with self._lock, self._table._snapshot.location.naming_failures():
             return method(self, *arguments, **options)
 
     return run
@@ -108,19 +112,20 @@ class TableTransaction:
         self._table = table
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(WRITERS)
+        if durable is None:
+            durable = durable_by_default()
         try:
-            if durable is None:
-                durable = durable_by_default()
-            self._transaction = Transaction(
-                table._snapshot,
-                self._pool,
-                transaction_id,
-                isolation,
-                durable,
-                epoch,
-                started=time.time() if started is None else started,
-            )
-            self.repeated = self._transaction.named and self._transaction.landed()
+            with table._snapshot.location.naming_failures():
+                self._transaction = Transaction(
+                    table._snapshot,
+                    self._pool,
+                    transaction_id,
+                    isolation,
+                    durable,
+                    epoch,
+                    started=time.time() if started is None else started,
+                )
+                self.repeated = self._transaction.named and self._transaction.landed()
         except BaseException:
             self._pool.shutdown()
             raise
@@ -147,7 +152,7 @@ class TableTransaction:
         """Commit the changes, and move the table to the snapshot that has them.
 
         Raises ConflictError if they cannot be reconciled with other transactions. The table then
-        stays as it was.
+        stays as it was, and the table object moves to the newest snapshot.
         """
         self._check_open()
         try:
@@ -159,9 +164,20 @@ class TableTransaction:
         self._open = False
         if self.repeated:
             self._table.refresh()
-        else:
+            return
+        try:
             self._table._snapshot = self._transaction.commit()
-            self.repeated = self._transaction.repeated
+        except ConflictError:
+            with contextlib.suppress(PhalanxError):
+                self._move_on()
+            raise
+        self.repeated = self._transaction.repeated
+
+    def _move_on(self) -> None:
+        """Move the table to the snapshot that this transaction has lost to, for another try."""
+        newest = Snapshot.latest(self._table._snapshot.location)
+        if newest.head.table_id == self._table._snapshot.head.table_id:
+            self._table._snapshot = newest
 
     def _check_open(self) -> None:
         if not self._open:

@@ -3,18 +3,25 @@
 First, snapshots expire in the manifest. Then files are deleted that no remaining snapshot and no
 plain Lance reader needs, and that are too old to belong to a running writer. Last, old versions of
 the manifest itself are deleted. A crash in between leaves extra files, never missing ones.
+
+If the disk is so full that no snapshot can expire, files are deleted first: those that nothing
+refers to, and if that is not enough, those of the snapshots that are about to expire.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Sequence
+import itertools
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.model.properties import DEFAULT_AGE
+from phalanx.storage import lance_errors
 from phalanx.storage.files import (
     DETACHED,
     GRACE_FLOOR,
@@ -29,7 +36,14 @@ from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
-from phalanx.table.retention import Expired, RetentionPolicy, announce, expire, is_after
+from phalanx.table.retention import (
+    Expired,
+    Retention,
+    RetentionPolicy,
+    announce,
+    expire,
+    is_after,
+)
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -38,6 +52,10 @@ from phalanx.transaction.snapshot import Snapshot
 #: may have started from one, and once the versions after it are deleted, Lance no longer detects
 #: the conflict.
 SWAP_FLOOR = dt.timedelta(minutes=10)
+#: How many files are deleted before the lock is released: writers wait for it for 5 seconds.
+_AT_ONCE = 256
+#: A disk with less free space than this is full: an expiry may need as much.
+_ENOUGH = 16 * 1024 * 1024
 #: How many leaves are listed, or files deleted, concurrently.
 _WORKERS = 8
 
@@ -66,6 +84,11 @@ class VacuumReport:
         """The number of deleted files."""
         return len(self.paths)
 
+    def plus(self, later: VacuumReport) -> VacuumReport:
+        """This report and a later one of the same call, as one."""
+        sums = {name: getattr(self, name) + getattr(later, name) for name in _SUMMED}
+        return replace(later, **sums)
+
     def __str__(self) -> str:
         verb = "would remove" if self.dry_run else "removed"
         lines = [
@@ -75,6 +98,9 @@ class VacuumReport:
             f"{count_text(len(self.manifest_versions), 'version')} of the manifest"
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+_SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
 
 
 def vacuum(
@@ -99,15 +125,67 @@ def vacuum(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "
             "files of that age: pass force=True if there is none"
         )
-    expired = expire(snapshot.location, policy, "vacuum", dry_run)
-    reach("vacuum.rows-expired")
+    location = snapshot.location
     with ThreadPoolExecutor(_WORKERS) as pool:
-        sweep = _Sweep(snapshot.location, expired, policy.ago(age), dry_run, pool)
-        sweep.leaves()
-        sweep.orphans()
-        sweep.manifest(policy.ago(max(age, SWAP_FLOOR)))
-        if not dry_run:
-            anchor(Snapshot.latest(snapshot.location), pool)
+        if dry_run:
+            return _swept(location, expire(location, policy, "vacuum", True), policy, True, pool)
+        freed = VacuumReport(False)
+        for attempt in range(3):
+            try:
+                report = _vacuumed(location, policy, pool)
+                return freed.plus(report)
+            except OSError as error:
+                if attempt == 2 or not lance_errors.is_full(error):
+                    raise
+                if attempt == 1 and _free_bytes(location) > _ENOUGH:
+                    raise  # a quota or a limit: deleting old snapshots may not help
+                freed = freed.plus(_freed(location, policy, expiring=attempt == 1, pool=pool))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> VacuumReport:
+    """Expire snapshots, delete files and publish what plain Lance readers see."""
+    expired = expire(location, policy, "vacuum", dry_run=False)
+    reach("vacuum.rows-expired")
+    report = _swept(location, expired, policy, False, pool)
+    anchor(Snapshot.latest(location), pool)
+    return report
+
+
+def _free_bytes(location: Location) -> int:
+    """How much space is left on the disk of a table."""
+    return shutil.disk_usage(location.uri).free
+
+
+def _freed(
+    location: Location, policy: RetentionPolicy, expiring: bool, pool: Executor
+) -> VacuumReport:
+    """Delete files while the disk is too full for a commit.
+
+    These are files that nothing refers to. If `expiring`, they are also those of snapshots that the
+    policy does not keep: they can no longer be read then, though the manifest still has them.
+    """
+    if expiring:
+        expired = expire(location, policy, "vacuum", dry_run=True)
+    else:
+        expired = Expired(Retention.of(Snapshot.latest(location), None), (), 0)
+    report = _swept(location, expired, policy, False, pool, full=True)
+    note = "the disk was full: files were deleted before snapshots expired"
+    return replace(report, snapshots=(), rows=0, notes=(note, *report.notes))
+
+
+def _swept(
+    location: Location,
+    expired: Expired,
+    policy: RetentionPolicy,
+    dry_run: bool,
+    pool: Executor,
+    full: bool = False,
+) -> VacuumReport:
+    sweep = _Sweep(location, expired, policy.ago(policy.file_age), dry_run, pool, full)
+    sweep.leaves()
+    sweep.orphans()
+    sweep.manifest(policy.ago(max(policy.file_age, SWAP_FLOOR)))
     return VacuumReport(
         dry_run,
         expired.snapshots,
@@ -144,9 +222,11 @@ class _Sweep:
         cutoff: dt.datetime,
         dry_run: bool,
         pool: Executor,
+        full: bool = False,
     ) -> None:
+        """`full` says that the disk is full, so that nothing can be committed."""
         self._location, self._cutoff = location, cutoff
-        self._dry_run, self._pool = dry_run, pool
+        self._dry_run, self._pool, self._full = dry_run, pool, full
         self._retention, self._announced = expired.retention, expired.told
         self._kept = self._retention.leaf_versions(self._retention.first_kept)
         self.paths: list[str] = []
@@ -186,22 +266,45 @@ class _Sweep:
 
     def _remove(self, removable: _Removable, known: set[int | None]) -> None:
         """Delete files of a leaf, except those that a commit of this moment refers to."""
-        folder, files = removable.folder, removable.files
-        if not self._dry_run:
-            self._announce()
-            with lock.held(self._location):
+        folder, files = removable.folder, _versions_first(removable.files)
+        if self._dry_run:
+            self._count(folder, files)
+            return
+        self._announce()
+        for start in range(0, len(files), _AT_ONCE):
+            part = files[start : start + _AT_ONCE]
+            with self._alone() as alone:
+                if not alone:
+                    return
                 late = self._versions_now(folder.name) - known
                 if late:
                     live = live_files(folder, late, self._cutoff)
-                    files = [file for file in files if not live.holds(file.path)]
-                self._delete(folder, files)
-        self._count(folder, files)
+                    part = [file for file in part if not live.holds(file.path)]
+                self._delete(folder, part)
+            self._count(folder, part)
 
     def _announce(self) -> None:
         """Commit a version before the first file is deleted, so that slow writers check theirs."""
-        if not self._announced:
+        if not self._announced and not self._full:
             announce(self._location)
             self._announced = True
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Hold the lock; yields whether files may be deleted.
+
+        On a full disk no version was announced. A slow writer that has verified its files swaps
+        under the lock, so files are deleted only while it is really held, and only as long as the
+        table is as it was: the snapshots to keep may be others after a commit.
+        """
+        with lock.held(self._location) as held:
+            if not self._full:
+                yield True
+                return
+            same = ManifestVersion(self._location).version == self._retention.newest.version
+            if not (held and same):
+                self.notes.append("the disk is full, and other writers are busy: try again")
+            yield held and same
 
     def _versions_now(self, folder: str) -> set[int | None]:
         """The versions of a leaf in the newest snapshot; empty if no newer one was committed."""
@@ -220,9 +323,9 @@ class _Sweep:
                 continue
             if not self._dry_run:
                 self._announce()
-                with lock.held(self._location):
+                with self._alone() as alone:
                     folder.forget()
-                    if self._versions_now(name) or not self._is_abandoned(folder):
+                    if not alone or self._versions_now(name) or not self._is_abandoned(folder):
                         continue
                     self._delete(folder, folder.files)
                     folder.remove_empty()
@@ -267,15 +370,14 @@ class _Sweep:
         self._count(folder, files)
 
     def _delete(self, folder: DatasetFolder, files: Iterable[File]) -> None:
-        """Delete files, versions first, so that after a crash no version lacks its files."""
+        """Delete files, versions first."""
 
         def delete(file: File) -> None:
             folder.delete(file.path)
             reach("vacuum.file-deleted")
 
-        versions = [file for file in files if version_of(file.path) is not None]
-        self._map(delete, versions)
-        self._map(delete, [file for file in files if version_of(file.path) is None])
+        for _, group in itertools.groupby(_versions_first(files), key=_describes_version):
+            self._map(delete, group)
 
     def _map(self, do: Callable[[_T], _U], items: Iterable[_T]) -> list[_U]:
         return list(self._pool.map(do, items))
@@ -283,6 +385,15 @@ class _Sweep:
     def _count(self, folder: DatasetFolder, files: Sequence[File]) -> None:
         self.paths += [f"{folder.name}/{file.path}" for file in files]
         self.bytes += sum(file.size for file in files)
+
+
+def _versions_first(files: Iterable[File]) -> list[File]:
+    """Files in the order in which they are deleted: after a crash no version lacks its files."""
+    return sorted(files, key=lambda file: not _describes_version(file))
+
+
+def _describes_version(file: File) -> bool:
+    return version_of(file.path) is not None
 
 
 def live_files(
