@@ -232,7 +232,10 @@ class TestVacuumOfAFullDisk:
         monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: 0)
         self.fill(monkeypatch, root, 0)
         before = files(root)
-        with lock.held(table._snapshot.location), pytest.raises(StorageError, match="no space left"):
+        with (
+            lock.held(table._snapshot.location),
+            pytest.raises(StorageError, match="no space left"),
+        ):
             table.vacuum()
         assert {p for p in before if "$dataset/" in p} <= files(root)
 

@@ -261,6 +261,14 @@ def append_to_a_weak_table(uri, worker, life, log):
             acknowledged.flush()
 
 
+def wait_for_more(log):
+    """Wait until a worker has written down another append."""
+    size, deadline = log.stat().st_size, time.monotonic() + 60
+    while log.stat().st_size == size:
+        assert time.monotonic() < deadline, "a worker hangs"
+        time.sleep(0.002)
+
+
 @pytest.mark.parametrize(
     ("workers", "kills"), [(2, 4), pytest.param(4, 200, marks=pytest.mark.soak)]
 )
@@ -275,13 +283,13 @@ def test_a_weak_table_under_load(tmp_path, workers, kills):
     running = [start(append_to_a_weak_table, uri, w, 0, str(logs[w])) for w in range(workers)]
     try:
         for life in range(1, kills + 1):
-            time.sleep(chance.uniform(0.2, 0.8))
             victim = chance.randrange(workers)
+            wait_for_more(logs[victim])
+            time.sleep(chance.uniform(0, 0.1))
             running[victim].kill()
             running[victim].join(30)
             assert running[victim].exitcode == -signal.SIGKILL
             running[victim] = start(append_to_a_weak_table, uri, victim, life, str(logs[victim]))
-        time.sleep(1)
     finally:
         for process in running:
             process.kill()

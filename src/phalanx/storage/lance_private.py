@@ -4,7 +4,8 @@
 |------------------------------------|-----------------------------------|------------------------|
 | fields of a pickled `LanceSchema`  | a leaf has the table's field ids  | a schema with given ids|
 | `_Session`                         | one metadata cache for all leaves | a public `Session`     |
-| `serialized_manifest` of a dataset | many small leaves read as one     | a dataset of fragments |
+| `serialized_manifest` of a dataset | many small leaves read as one,    | a dataset of fragments |
+|                                    | and created as copies of one      | a copy of a dataset    |
 | `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
 
 This is why pylance is pinned to its major version.
@@ -46,13 +47,18 @@ def manifest_of(
         LanceOperation.Overwrite(schema, list(fragments), list(bases)),
         storage_options=options,
     )
+    return first_manifest(dataset)
+
+
+def first_manifest(dataset: Any) -> bytes:
+    """The manifest of a dataset that has just been created."""
     return bytes(dataset._ds.serialized_manifest())
 
 
 def open_manifest(
     uri: str, manifest: bytes, options: dict[str, str] | None, session: Any
 ) -> lance.LanceDataset:
-    """Open the dataset of a manifest that `manifest_of` returned."""
+    """Open the first version of a dataset by its manifest, without reading anything."""
     return lance.LanceDataset(
         uri, version=1, serialized_manifest=manifest, storage_options=options, session=session
     )

@@ -67,21 +67,27 @@ class Leaf:
 
     def create(self) -> LeafWriter:
         """Create the empty leaf, or use the one that another writer has just created."""
-        return LeafWriter(self, self._numbered(self._create()))
+        return self.writer_at(self.created()[0])
 
-    def _create(self) -> Any:
+    def writer_at(self, handle: Any) -> LeafWriter:
+        """A writer of files for a version that is open."""
+        return LeafWriter(self, self._numbered(handle))
+
+    def created(self) -> tuple[Any, bool]:
+        """The empty leaf, open, and whether this call has created it."""
         try:
-            return lance.LanceDataset.commit(
+            handle = lance.LanceDataset.commit(
                 self.uri,
                 LanceOperation.Overwrite(lance_schema(self.schema), []),
                 max_retries=0,
                 storage_options=self.location.options,
             )
+            return handle, True
         except OSError as error:
             # Another client may have cleaned up version 1: any version will do.
             for version in (EMPTY_VERSION, None):
                 with contextlib.suppress(CorruptTable):
-                    return self.open(version)
+                    return self.open(version), False
             reason = self.location.reason(error)
             raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
 
@@ -113,7 +119,7 @@ class Leaf:
 
     def writer(self, version: int | None) -> LeafWriter:
         """A writer of files for a version, or for the newest on main."""
-        return LeafWriter(self, self._numbered(self.open(version)))
+        return self.writer_at(self.open(version))
 
     def commit(self, base: int | None, delta: LeafDelta) -> int:
         """Commit a change on top of a version, detached, and return the new version.
@@ -130,7 +136,7 @@ class Leaf:
                 with contextlib.suppress(CorruptTable):
                     handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
-                handle = self._numbered(self._create())
+                handle = self._numbered(self.created()[0])
             if handle.version != EMPTY_VERSION:
                 delta = replace(delta, replaced=True)
         else:

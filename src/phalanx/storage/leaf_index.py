@@ -250,8 +250,9 @@ class LeafIndex:
         cells = {name: part.column(name).to_pylist() for name in _PLANNING}
         for name in _NUMBERS[1:]:
             cells[name] = [None if n is None or n < 0 else n for n in cells[name]]
-        specs = [self.specs[id] for id in self.spec_ids[at].tolist()]
-        names = {field.column_name for spec in set(specs) for field in spec.fields}
+        spec_ids = self.spec_ids[at].tolist()
+        specs = [self.specs[id] for id in spec_ids]
+        names = {field.column_name for id in set(spec_ids) for field in self.specs[id].fields}
         keys = {name: self._keys(name, at) for name in names}
         return [
             LeafRow(
@@ -308,10 +309,19 @@ class LeafIndex:
         low, high, mask = self._under(spec, keys)
         return np.arange(low, high) if mask is None else low + np.flatnonzero(mask)
 
-    def count_under(self, spec: PartitionSpec, keys: Sequence[Any]) -> int:
-        """How many leaves have these outermost values."""
-        low, high, mask = self._under(spec, keys)
-        return high - low if mask is None else int(mask.sum())
+    def groups(self, spec: PartitionSpec) -> Iterator[Array]:
+        """For each field of a spec, a group number for each leaf of the spec.
+
+        It is the same for leaves with the same values in this field and all outer ones. The leaves
+        are those of `range_of`.
+        """
+        low, high = self.range_of(spec.id)
+        groups = np.zeros(high - low, dtype=np.int64)
+        for field in spec.fields:
+            codes = self.column(field.column_name).codes[low:high].astype(np.int64) + 1
+            combined = groups * (int(codes.max(initial=0)) + 1) + codes
+            groups = np.unique(combined, return_inverse=True)[1]
+            yield groups
 
     def _under(self, spec: PartitionSpec, keys: Sequence[Any]) -> tuple[int, int, Array | None]:
         """The range of the leaves with these outermost values, and a mask if not all in it match.

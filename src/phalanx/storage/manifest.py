@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import write_fragments
 
@@ -356,7 +357,9 @@ class ManifestVersion:
         # One read for everything: a few more columns cost less than a second read.
         all_columns = list(dict.fromkeys([*own, *columns, STATISTICS]))
         table = self._read(all_columns, f"sequence > {head.sequence} OR {ends}")
-        rows = table.select(own).to_pylist()
+        # There may be very many leaves, so only the other rows become objects.
+        types = table.column("object_type")
+        rows = table.select(own).filter(pc.not_equal(types, TABLE)).to_pylist()
         heads = [row for row in rows if row["object_type"] == HEAD_TYPE]
         records = {row["sequence"]: row for row in rows if row["object_type"] == TRANSACTION}
         if len(heads) != 1 or head.sequence not in records:
@@ -367,13 +370,10 @@ class ManifestVersion:
         since = range(head.sequence + 1, newest.sequence + 1)
         if any(number not in records for number in since):
             return None
-        changed = [
-            place
-            for place, row in enumerate(rows)
-            if row["object_type"] == TABLE and row["sequence"] > head.sequence
-        ]
+        is_newer = pc.greater(table.column("sequence"), head.sequence)
+        leaves = table.filter(pc.and_(pc.equal(types, TABLE), is_newer))
         transactions = tuple(_transaction_of(records[number]) for number in since)
-        return ManifestChanges(newest, transactions, table.take(pa.array(changed, pa.int64())))
+        return ManifestChanges(newest, transactions, leaves)
 
     def _by_id(self, columns: Sequence[str], ids: Sequence[str]) -> pa.Table:
         tables = []

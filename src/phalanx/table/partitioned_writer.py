@@ -24,6 +24,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
+from phalanx.storage.new_leaves import NewLeaves
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
@@ -82,6 +83,7 @@ class PartitionedWriter:
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)
+        self._new_leaves = NewLeaves()
         self._groups: dict[Keys, _Group] = {}
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
@@ -145,7 +147,7 @@ class PartitionedWriter:
         place = group.place
         leaf = Leaf(self._snapshot.location, place.folder, self._schema)
         if place.row is None:
-            writer = leaf.create()
+            writer = self._new_leaves.create(leaf)
             reach("write.leaf-created")
         else:
             writer = leaf.writer(place.row.read_version)

@@ -326,7 +326,7 @@ class Rewrite:
             removals[source.object_id] = row, ids | fragments, before + count
         for row, ids, count in removals.values():
             if count == row.row_count:
-                view.remove(row)
+                view.remove([row])
             else:
                 view.change(row, LeafDelta(removed=frozenset(ids)), count)
         spec = view.spec_like(step.head.spec)

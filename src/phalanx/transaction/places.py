@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.model.domains import domain_of
@@ -29,7 +30,7 @@ class Place:
     #: The leaf in the snapshot; None if it does not exist yet.
     row: LeafRow | None
 
-    @property
+    @cached_property
     def leaf_id(self) -> str:
         return names.leaf_id(self.spec.id, self.names)
 
@@ -92,10 +93,17 @@ def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[A
 
 def emptied_namespaces(leaves: LeafIndex, gone: Iterable[Place]) -> set[str]:
     """The namespaces that have no leaf left when some leaves are removed."""
-    leaving: Counter[str] = Counter()
-    values: dict[str, tuple[PartitionSpec, tuple[Any, ...]]] = {}
+    by_spec: dict[int, list[Place]] = {}
     for place in gone:
-        for depth, id in enumerate(place.namespaces, 1):
-            leaving[id] += 1
-            values[id] = place.spec, place.keys[:depth]
-    return {id for id, count in leaving.items() if leaves.count_under(*values[id]) == count}
+        by_spec.setdefault(place.spec.id, []).append(place)
+    emptied: set[str] = set()
+    for places in by_spec.values():
+        spec = places[0].spec
+        first, _ = leaves.range_of(spec.id)
+        at = np.array([place.row.index for place in places if place.row is not None]) - first
+        for depth, groups in enumerate(leaves.groups(spec), 1):
+            before = np.bincount(groups)
+            left = before - np.bincount(groups[at], minlength=len(before))
+            for number in np.flatnonzero(left[groups[at]] == 0).tolist():
+                emptied.add(names.object_id(spec.id, places[number].names[:depth]))
+    return emptied

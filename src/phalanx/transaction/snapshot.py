@@ -25,6 +25,8 @@ _SAVE_AFTER = 16
 _TOO_OLD = 5_000
 #: Statistics of at most this many changed leaves are kept for the next change.
 _FEW_LEAVES = 64
+#: If more leaves have changed than this, and a quarter of all, the snapshot is read as a whole.
+_MANY_LEAVES = 2_000
 
 
 class Snapshot:
@@ -256,7 +258,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     """The newest snapshot, from an older one and the rows of the manifest that changed since.
 
     None if that is not possible: the older one belongs to another history or is too old, leaves
-    may have been removed, or the schema or specs have changed.
+    may have been removed, or the schema or specs have changed. Also None if so many leaves have
+    changed that it is faster to read all of them.
     """
     changes = manifest.changes_since(head, LeafIndex.columns_in(head))
     if changes is None or len(changes.transactions) > _TOO_OLD:
@@ -267,6 +270,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     if any(record.may_remove_leaves for record in changes.transactions):
         return None
     rows = changes.leaves
+    if rows.num_rows > max(_MANY_LEAVES, len(leaves) // 4):
+        return None
     if rows.num_rows:
         newer = LeafIndex.of_rows(rows, manifest, newest)
         leaves = leaves.apply([leaves.matching(row) for row in newer.rows()])

@@ -6,7 +6,7 @@ before the same transaction reads the leaf again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,7 +134,8 @@ class View:
     @property
     def head(self) -> Head:
         """The table's head with the transaction's changes."""
-        return replace(self.base.head, **self.head_changes)
+        changes = self.head_changes
+        return replace(self.base.head, **changes) if changes else self.base.head
 
     @property
     def schema(self) -> TableSchema:
@@ -299,12 +300,17 @@ class View:
         """Record that a change is committed already, on top of version `base` of the leaf."""
         self._commits.made_before(leaf, base, delta, version)
 
-    def remove(self, row: LeafRow) -> None:
-        """Remove a whole leaf from the table. Its files are not deleted.
+    def remove(self, rows: Iterable[LeafRow]) -> None:
+        """Remove whole leaves of the current snapshot from the table. Their files stay.
 
-        In a weak table the leaf stays, without rows: readers look at main, not at the manifest.
+        In a weak table the leaves stay, without rows: readers look at main, not at the manifest.
         """
-        place = self._as_of_base(self._place_of(row))
+        unchanged = self._current is self.base
+        for row in rows:
+            place = self._place_of(row)
+            self._remove(row, place if unchanged else self._as_of_base(place))
+
+    def _remove(self, row: LeafRow, place: Place) -> None:
         work = self._work(place)
         if self.is_weak:
             leaf = self._leaf(place)

@@ -51,7 +51,7 @@ class ChangeRows:
             if not still_holds(at, kept.delta, was.read_version, row.read_version, self.isolation):
                 raise self._conflict(id)
             if kept.count == row.row_count:
-                view.remove(row)
+                view.remove([row])
             elif kept.count:
                 view.change(row, kept.delta, kept.count)
         spec = view.spec_like(self.base.head.spec)

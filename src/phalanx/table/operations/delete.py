@@ -31,9 +31,15 @@ class Delete(WhereMatches):
         view.check_schema(self.schema)
         snapshot, before = view.current(), view.counts.removed
         leaves = self._in_scope(view, Plan(snapshot, self.where).leaves)
-        results = list(view.pool.map(lambda leaf: self._work_out(snapshot, leaf), leaves))
-        for leaf, result in zip(leaves, results, strict=True):
-            self._record(view, leaf, result)
+        opened = [leaf for leaf in leaves if leaf.where is not None or self.isolation == "snapshot"]
+        results = view.pool.map(lambda leaf: self._work_out(snapshot, leaf), opened)
+        by_id = {leaf.row.object_id: r for leaf, r in zip(opened, results, strict=True)}
+        whole = [leaf.row for leaf in leaves if _is_whole(leaf, by_id.get(leaf.row.object_id))]
+        view.remove(whole)
+        for leaf in opened:
+            result = by_id[leaf.row.object_id]
+            if result is not None and result.count and not _is_whole(leaf, result):
+                take_out(view, leaf, result)
         self.deleted = view.counts.removed - before
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> LeafResult | None:
@@ -41,7 +47,7 @@ class Delete(WhereMatches):
         at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
         kept = self._kept.get(leaf.row.object_id)
         if leaf.where is None:
-            return self._whole(at, leaf, kept) if self.isolation == "snapshot" else None
+            return self._whole(at, leaf, kept)
         version = at.newest() if leaf.version is None else leaf.version
         if kept is None or not result_holds(at, kept, version, self.isolation):
             delta, count = at.delete(version, leaf.where)
@@ -70,8 +76,7 @@ class Delete(WhereMatches):
             )
         return LeafResult(leaf.version, delta, kept.count)
 
-    def _record(self, view: View, leaf: PlannedLeaf, result: LeafResult | None) -> None:
-        if result is None or (result.count and result.count == leaf.row.row_count):
-            view.remove(leaf.row)
-        elif result.count:
-            take_out(view, leaf, result)
+
+def _is_whole(leaf: PlannedLeaf, result: LeafResult | None) -> bool:
+    """Whether a change removes all rows of a leaf."""
+    return result is None or (result.count > 0 and result.count == leaf.row.row_count)

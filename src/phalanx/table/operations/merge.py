@@ -260,7 +260,7 @@ class Merge:
         for row, result in touched:
             result.only_here = not result.delta.touched
             if result.count == row.row_count:
-                view.remove(row)
+                view.remove([row])
             else:
                 view.change(row, result.delta, result.count, result.version)
 

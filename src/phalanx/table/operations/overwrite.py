@@ -34,13 +34,10 @@ class Overwrite:
                     f"the partition spec of {view.base.location.uri} was changed by another "
                     "transaction: nothing was overwritten, try again"
                 )
-            for leaf in self.written:
-                index = current.leaves.find(spec, leaf.keys)
-                if index is not None:
-                    view.remove(current.leaves.row(index))
+            indices = (current.leaves.find(spec, leaf.keys) for leaf in self.written)
+            view.remove([current.leaves.row(index) for index in indices if index is not None])
         else:
-            for row in current.leaves.rows():
-                view.remove(row)
+            view.remove(current.leaves.rows())
         reach("overwrite.removed")
         for leaf in self.written:
             view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)

@@ -33,8 +33,7 @@ class Replace:
             raise ConflictError(
                 f"the table {view.base.location.uri} was replaced in between: try again"
             )
-        for row in current.leaves.rows():
-            view.remove(row)
+        view.remove(current.leaves.rows())
         changed = ("schema", "max_field_id", "properties")
         view.change_head(**{name: getattr(self.head, name) for name in changed})
         view.add_spec(spec)

@@ -28,9 +28,7 @@ class Rollback:
         stats = read_statistics(target, rows)
         keep = {row.object_id for row in rows}
         current = view.current()
-        for row in current.leaves.rows():
-            if row.object_id not in keep:
-                view.remove(row)
+        view.remove([row for row in current.leaves.rows() if row.object_id not in keep])
         reach("rollback.removed")
         for row in rows:
             place = view.place(leaves.specs[row.spec_id], row.keys)

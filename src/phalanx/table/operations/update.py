@@ -56,7 +56,7 @@ class Update(WhereMatches):
         for leaf, result in results:
             self.updated += result.count
             if result.count and result.count == leaf.row.row_count:
-                view.remove(leaf.row)
+                view.remove([leaf.row])
             elif result.count:
                 take_out(view, leaf, result)
         for _, result in results:

@@ -1,0 +1,78 @@
+"""New leaves of one write: Lance creates the first, the others share its files.
+
+An empty leaf has a version without rows, which is the same in every new leaf of a table. On a file
+system it is linked instead of being written again. A write to many partitions is then limited by
+the files that hold rows.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+
+from phalanx.storage.lance_private import first_manifest, open_manifest
+from phalanx.storage.leaf import Leaf, LeafWriter
+from phalanx.storage.location import leaf_session
+
+#: File systems limit how many links a file has; ext4 allows 65,000.
+_MOST_LINKS = 30_000
+
+
+@dataclass
+class _Template:
+    """The first leaf of a write."""
+
+    folder: str
+    #: Its files, relative to the folder. The file of the version is the last.
+    files: list[str]
+    manifest: bytes
+    links: int = 0
+
+
+class NewLeaves:
+    """Creates empty leaves with the same schema. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self._template: _Template | None = None
+        self._lock = threading.Lock()
+
+    def create(self, leaf: Leaf) -> LeafWriter:
+        """Create the empty leaf, or use the one that another writer has just created."""
+        if leaf.location.path is None:
+            return leaf.create()
+        with self._lock:
+            template = self._template
+            if template is None or template.links >= _MOST_LINKS:
+                handle, is_new = leaf.created()
+                self._template = _template_of(leaf, handle) if is_new else None
+                return leaf.writer_at(handle)
+            template.links += 1
+        if not _linked(template, leaf):
+            return leaf.create()
+        handle = open_manifest(leaf.uri, template.manifest, None, leaf_session())
+        return leaf.writer_at(handle)
+
+
+def _template_of(leaf: Leaf, handle: object) -> _Template:
+    names = [
+        f"{folder}/{name}"
+        for folder in ("_transactions", "_versions")
+        for name in sorted(os.listdir(os.path.join(leaf.uri, folder)))
+        if name.endswith((".txn", ".manifest"))
+    ]
+    return _Template(leaf.uri, names, first_manifest(handle))
+
+
+def _linked(template: _Template, leaf: Leaf) -> bool:
+    """Create a leaf by linking files; False if another writer has created it, or links fail."""
+    try:
+        os.mkdir(leaf.uri)
+        for folder in {os.path.dirname(name) for name in template.files}:
+            os.mkdir(os.path.join(leaf.uri, folder))
+        for name in template.files:
+            os.link(os.path.join(template.folder, name), os.path.join(leaf.uri, name))
+    except OSError:
+        # Lance creates it then, or says what is wrong.
+        return False
+    return True
