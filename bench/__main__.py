@@ -15,6 +15,7 @@ ALL = (
     "counts",
     "commits",
     "merge",
+    "many_leaves",
     "evolve",
     "optimize",
     "bridge",
