@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.model.domains import FloatDomain, domain_of
-from phalanx.model.evolution import is_wider
 from phalanx.model.literals import quote
+from phalanx.model.promotion import is_wider
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import lance_errors, names
