@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
 from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
+from phalanx.table.arguments import whole_number
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
@@ -77,8 +77,7 @@ class PartitionedWriter:
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
     ) -> None:
-        if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
-            raise InvalidInput(f"buffer_bytes must be at least 1, not {buffer_bytes!r}")
+        buffer_bytes = whole_number(buffer_bytes, 1, "buffer_bytes")
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)

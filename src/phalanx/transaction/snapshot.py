@@ -9,6 +9,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.lru import LruCache
+from phalanx.model.spelling import shortened
 from phalanx.storage import cache
 from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
@@ -162,7 +163,7 @@ class Snapshot:
         if name not in tags:
             names = ", ".join(sorted(tags)) or "none"
             raise TableNotFound(
-                f"the table {self.location.uri} has no tag {name!r}: it has {names}"
+                f"the table {self.location.uri} has no tag {shortened(repr(name))}: it has {names}"
             )
         snapshot = Snapshot(ManifestVersion(self.location, tags[name].manifest_version))
         snapshot._is_old = True
