@@ -31,6 +31,7 @@ from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.conflicts import same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
+from phalanx.transaction.new_leaves import check_new_leaves
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.strengthen import MAKE_STRONG
 from phalanx.transaction.swap import Proposal, swap_head
@@ -152,14 +153,16 @@ class Transaction:
     def commit(self) -> Snapshot:
         """Make the changes visible, and return the snapshot that has them.
 
-        Raises ConflictError if they conflict with another transaction's. The table is unchanged
-        then, except that leaves of a weak table may be committed already.
+        Raises ConflictError if they conflict with another transaction's, and InvalidInput if they
+        create more leaves than the table's properties allow. The table is unchanged then, except
+        that leaves of a weak table may be committed already.
         """
         if self._failed:
             raise PhalanxError(
                 f"a change in this transaction on {self.location.uri} failed, so none of it was "
                 "committed: start another one"
             )
+        check_new_leaves(self._view)
         who = f"the transaction {self.id}"
         if self._view.is_weak:
             if self._took_long:
