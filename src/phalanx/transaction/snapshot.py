@@ -146,6 +146,10 @@ class Snapshot:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return max(versions)
 
+    def check_writable(self) -> None:
+        """Raise UnsupportedTable if this version of Phalanx must not write to the table."""
+        self.head.check_writable(self.location.uri)
+
     def refuse_weak(self, what: str) -> None:
         """Raise InvalidInput for a weak table, which has no snapshots of its rows."""
         if self.head.transactions == "weak":
@@ -259,8 +263,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     None if that is not possible: the older one belongs to another history or is too old, leaves
     may have been removed, or the schema or specs have changed.
     """
-    changes = manifest.changes_since(head, LeafIndex.columns_in(head))
-    if changes is None or len(changes.transactions) > _TOO_OLD:
+    changes = manifest.changes_since(head, LeafIndex.columns_in(head), _TOO_OLD)
+    if changes is None:
         return None
     newest = changes.head
     if newest.specs != head.specs or newest.schema != head.schema:
