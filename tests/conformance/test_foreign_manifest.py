@@ -126,6 +126,37 @@ class TestForeignManifests:
         assert lance.dataset(root / "__manifest").version == before
         assert len(list(root.iterdir())) == 3
 
+    def test_without_columns_of_partition_values(self, root):
+        """The five columns that a namespace without partitions has: leaves cannot be told apart."""
+        write_foreign(root, strong=False)
+        dataset = lance.dataset(root / "__manifest")
+        values = [name for name in dataset.schema.names if name.startswith("partition_field_")]
+        dataset.drop_columns(values)
+        dataset.add_columns({"base_objects": "CAST(NULL AS STRING)"})
+        with pytest.raises(phalanx.UnsupportedTable) as error:
+            phalanx.open(root).count()
+        assert str(error.value) == (
+            f"the table {root} was made by another client, and its manifest has no column "
+            "partition_field_event_date, so the values of its partition field 'event_date' are not "
+            "known: the Lance partitioning specification asks for this column, and its client must "
+            "add it"
+        )
+        dataset.delete("object_type = 'table'")
+        assert phalanx.open(root).count() == 0, "no leaf, so nothing is missing"
+
+    def test_metadata_that_cannot_be_read(self, root):
+        write_foreign(root)
+        dataset = lance.dataset(root / "__manifest")
+        for key, text in {"schema": "{", "partition_spec_v2": '{"id": 2}'}.items():
+            updates = lance.LanceOperation.UpdateMap({key: text})
+            lance.LanceDataset.commit(
+                dataset,
+                lance.LanceOperation.UpdateConfig(table_metadata_updates=updates),
+                read_version=dataset.version,
+            )
+            with pytest.raises(phalanx.UnsupportedTable, match="its metadata cannot be read: "):
+                phalanx.open(root)
+
     def test_the_stock_client_reads_it_too(self, root):
         """The hand-made manifest is one that stock clients accept."""
         write_foreign(root)

@@ -14,13 +14,13 @@ from phalanx.model.evolution import (
     drop_column,
     find,
     fits_files,
-    is_wider,
     make_nullable,
     move_column,
     rename_column,
     reorder_columns,
     widen_specs,
 )
+from phalanx.model.promotion import is_wider
 from phalanx.model.schema import TableSchema, default_of, with_default
 from phalanx.model.specs import build_spec
 

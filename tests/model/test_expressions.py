@@ -11,6 +11,7 @@ from phalanx.model.predicates import Column, resolve_names
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.string()
 TS = pa.timestamp("us")
+DECIMAL = pa.decimal128(5, 2)
 NEW_YORK = pa.timestamp("us", "America/New_York")
 
 
@@ -31,6 +32,9 @@ NEW_YORK = pa.timestamp("us", "America/New_York")
         ("CASE WHEN col0 < 10 THEN 'few' ELSE 'many' END", [LONG], TEXT),
         ("floor(col0)", [pa.float64()], pa.float64()),
         ("floor(col0)", [pa.float32()], pa.float32()),
+        # A double stays a double.
+        ("cast(col0 as varchar)", [pa.float64()], TEXT),
+        ("cast(col0 as varchar)", [DECIMAL], TEXT),
         ("cast(col0 as int)", [TEXT], INT),
         ("col0 / 4", [pa.uint64()], pa.decimal128(24, 4)),
         ("substr(col0, 1, 2)", [pa.large_string()], TEXT),
@@ -82,8 +86,12 @@ PROMOTED = "it gives another value when col0 is promoted from"
         ("arrow_typeof(col0)", INT, f"{PROMOTED} int32 to int64"),
         ("col0 + col0", INT, f"{PROMOTED} int32 to int64"),
         ("col0 + col0", LONG, f"{PROMOTED} int32 to int64"),
-        ("col0 * col0", pa.int8(), f"{PROMOTED} int8 to int32"),
+        ("col0 * col0", pa.int8(), f"{PROMOTED} int8 to int16"),
+        ("arrow_typeof(col0)", pa.uint32(), f"{PROMOTED} uint32 to int64"),
         ("sqrt(abs(col0))", pa.float32(), f"{PROMOTED} float to double"),
+        ("CAST(col0 * 10 AS BIGINT)", pa.float32(), f"{PROMOTED} float to double"),
+        ("CAST(col0 AS VARCHAR)", pa.float32(), f"{PROMOTED} float to double"),
+        ("arrow_typeof(col0)", DECIMAL, f"{PROMOTED} decimal128(5, 2) to decimal128(6, 2)"),
         # 4: only the source columns.
         ("col1", INT, "No field named col1."),
         ("price * 2", INT, "No field named price."),

@@ -15,12 +15,14 @@ import pytest
 import phalanx
 from phalanx import ConflictError, InvalidInput
 from phalanx.model.schema import with_default
+from phalanx.spark.dispatch import TaskFailure
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
 from phalanx.spark.writer import fitting
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
+from phalanx.transaction import new_leaves
 from tests.spark.door import call
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -42,7 +44,7 @@ def make(root):
 class Job:
     """A write that is not committed yet: its tasks have run, in this process."""
 
-    def __init__(self, target, command="append"):
+    def __init__(self, target, command="append", tasks=1):
         common = {"table": target.to_json(), "options": {}, "conf": {}, "filters": []}
         batch = pa.record_batch(ROWS)
         if command == "merge":
@@ -54,9 +56,11 @@ class Job:
             common |= {"mode": command, "functions": True, "schema": schema, "query": None}
             found = call("start_write", **common)
         task, _ = pickle.loads(base64.b64decode(found["command"]))
+        rows = len(batch) // tasks
         self.messages = [
             base64.b64encode(message.column(0)[0].as_py()).decode()
-            for message in task(iter([batch]))
+            for first in range(0, len(batch), rows)
+            for message in task(iter([batch.slice(first, rows)]))
         ]
         self.job, self.command = found["job"], command
 
@@ -112,6 +116,40 @@ class TestLongJobs:
         first = [] if kind in ("table", "replace") else [(1, "a")]
         assert rows(root) == [*first, (2, "a"), (3, "b")]
         assert phalanx.open(root).check().ok
+
+
+class TestNewLeaves:
+    """The commit knows how many leaves all tasks have created together."""
+
+    def test_they_are_warned_of(self, make, caplog, monkeypatch):
+        monkeypatch.setattr(new_leaves, "_MANY", 1)
+        table = make()
+        caplog.clear()
+        Job(handle(table)).commit()
+        (record,) = caplog.records
+        assert f"a write to {table.uri} creates 1 new leaves for 1 rows" in record.getMessage()
+
+    @pytest.mark.parametrize("kind", ["append", "merge", "create", "replace", "weak append"])
+    def test_more_than_the_property_allows(self, root, kind):
+        properties = {"write.max_new_leaves": "1"}
+        job = {"replace": "append", "create": "append", "weak append": "append"}.get(kind, kind)
+        if kind == "create":
+            target = Stage.make(Location(root), False, SCHEMA, ["part"], None, properties)
+        else:
+            transactions = "weak" if kind == "weak append" else "strong"
+            table = phalanx.create(root, SCHEMA, ["part"], transactions, properties=properties)
+            target = handle(table.append([{"id": 1, "part": "z"}]))
+        if kind == "replace":
+            target = Stage.make(Location(root), True, SCHEMA, ["part"], None, properties)
+        with pytest.raises(TaskFailure, match="more than 1 new leaves"):
+            Job(target, job)
+        together = Job(target, job, tasks=2)
+        with pytest.raises(InvalidInput, match="more than 1 new leaves"):
+            together.commit()
+        if kind == "create":
+            assert not (root / "__manifest").exists()
+        else:
+            assert rows(root) == [(1, "z")]
 
 
 class TestDurable:

@@ -26,7 +26,7 @@ def new_head():
 
 def read_back(head, **changes):
     metadata = head.to_metadata() | changes
-    return Head.from_row(head.sequence, head.committed_at, metadata)
+    return Head.from_row(head.sequence, head.committed_at, metadata, "a/b")
 
 
 class TestContent:
@@ -61,26 +61,45 @@ class TestNext:
 
 class TestFeatures:
     def test_an_unknown_reader_feature_is_refused(self, head):
-        with pytest.raises(UnsupportedTable, match="needs time-travel: upgrade Phalanx to read"):
+        with pytest.raises(
+            UnsupportedTable, match="a/b needs time-travel: upgrade Phalanx to read"
+        ):
             read_back(head, reader_features='["time-travel"]')
 
     def test_another_format_is_refused(self, head):
-        with pytest.raises(UnsupportedTable, match="needs format 2"):
+        with pytest.raises(UnsupportedTable, match="the table a/b needs format 2"):
             read_back(head, format_version="2")
 
     def test_an_unknown_writer_feature_lets_one_read(self, head):
         found = read_back(head, writer_features='["checksums"]')
-        with pytest.raises(UnsupportedTable, match="needs checksums: upgrade Phalanx to write"):
-            found.check_writable()
+        with pytest.raises(UnsupportedTable, match="a/b needs checksums: upgrade Phalanx to write"):
+            found.check_writable("a/b")
 
     def test_our_own_can_be_written(self, head):
-        read_back(head).check_writable()
+        read_back(head).check_writable("a/b")
 
     def test_a_part_that_is_missing(self, head):
         metadata = head.to_metadata()
         del metadata["salt"]
-        with pytest.raises(CorruptTable, match="no salt"):
-            Head.from_row(1, NOW, metadata)
+        with pytest.raises(CorruptTable, match="the head row of a/b has no salt: repair it"):
+            Head.from_row(1, NOW, metadata, "a/b")
+
+    @pytest.mark.parametrize(
+        ("key", "text"),
+        [
+            ("schema", "{"),
+            ("schema", "[]"),
+            ("specs", "5"),
+            ("specs", "[{}]"),
+            ("salt", "xyz"),
+            ("spec_id", "one"),
+            ("format_version", "new"),
+            ("reader_features", "5"),
+        ],
+    )
+    def test_a_part_that_is_damaged(self, head, key, text):
+        with pytest.raises(CorruptTable, match=r"the head row of a/b is damaged \(.*\): repair it"):
+            read_back(head, **{key: text})
 
 
 class TestForeign:
@@ -88,8 +107,8 @@ class TestForeign:
         schema = json.dumps(head.schema.to_json())
         specs = {id: build_spec(id, ["country"], head.schema).dumps() for id in (2, 10, 1)}
         metadata = {"schema": schema} | {f"partition_spec_v{id}": s for id, s in specs.items()}
-        found = Head.foreign(7, metadata, strong=True)
+        found = Head.foreign(7, metadata, True, "a/b")
         assert [spec.id for spec in found.specs] == [1, 2, 10]
         assert (found.spec_id, found.sequence, found.transactions) == (10, 7, "strong")
-        with pytest.raises(UnsupportedTable, match="only be read"):
-            found.check_writable()
+        with pytest.raises(UnsupportedTable, match=r"the table a/b was made .* can only be read"):
+            found.check_writable("a/b")

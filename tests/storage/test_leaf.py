@@ -4,6 +4,7 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -309,3 +310,38 @@ class TestSpelling:
         schema = TableSchema.assign(pa.schema([("a b", pa.struct([("Select", pa.int32())]))]))
         predicate = bind(parse('"a b"."Select" = 1'), schema.column)
         assert Lance().predicate(predicate).startswith("`a b`.`Select` = ")
+
+
+class TestStableRowIds:
+    """A leaf of another client, whose rows keep their ids when they move."""
+
+    @pytest.fixture
+    def foreign(self, leaf):
+        for part in ((1, 2, 3), (4, 5), (6, 7, 8)):
+            table = pa.Table.from_pylist([{"id": id} for id in part], schema=SCHEMA.arrow)
+            lance.write_dataset(table, leaf.uri, mode="append", enable_stable_row_ids=True)
+        dataset = lance.dataset(leaf.uri)
+        assert dataset.has_stable_row_ids
+        dataset.delete("id IN (2, 7)")
+        dataset.optimize.compact_files(materialize_deletions_threshold=0)
+        dataset.insert(rows(9, 10), mode="append")
+        return leaf
+
+    def test_rows_are_read_and_deleted_by_their_ids(self, foreign):
+        version = foreign.newest()
+        found = pa.Table.from_batches(foreign.scan(version, ["id"], None, row_ids=True))
+        assert found.schema.names == ["id", "_rowid"]
+        by_id = dict(zip(found["id"].to_pylist(), found["_rowid"].to_pylist(), strict=True))
+        assert sorted(by_id) == [1, 3, 4, 5, 6, 8, 9, 10]
+        chosen = np.array([by_id[id] for id in (9, 3, 8)], np.uint64)
+        assert foreign.take(version, chosen, ["id"])["id"].to_pylist() == [9, 3, 8]
+        delta, count = foreign.delete_rows(version, chosen)
+        assert count == 3
+        after = foreign.commit(version, delta)
+        assert sorted(ids(foreign, after)) == [1, 4, 5, 6, 10]
+
+    def test_without_a_column_that_the_leaf_has(self, foreign):
+        wider = TableSchema.assign(SCHEMA.arrow.append(pa.field("more", pa.int8())))
+        leaf = Leaf(foreign.location, foreign.folder, wider)
+        (batch, *_) = leaf.scan(leaf.newest(), ["more"], None, row_ids=True)
+        assert batch.schema.names == ["more", "_rowid"]

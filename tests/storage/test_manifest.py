@@ -204,6 +204,18 @@ class TestVersions:
         assert versions[-1] == ManifestVersion(location).version
 
 
+def test_more_changes_than_are_asked_for_are_not_parsed(root, monkeypatch):
+    table = phalanx.create(root, SCHEMA, ["country"])
+    first = ManifestVersion(Location(root)).head()
+    for number in range(3):
+        table.append([{"id": number, "country": "CA"}])
+    newest = ManifestVersion(Location(root))
+    changes = newest.changes_since(first, ["object_id"], most=3)
+    assert [record.sequence for record in changes.transactions] == [2, 3, 4]
+    monkeypatch.setattr(manifest, "_transaction_of", None)
+    assert newest.changes_since(first, ["object_id"], most=2) is None
+
+
 def test_a_table_whose_creation_was_cut_short_can_be_opened(root, monkeypatch):
     """The commit landed, the copy of schema and specs for other clients did not."""
 

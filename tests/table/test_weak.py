@@ -1,6 +1,7 @@
 """Weak tables, and how they become strong."""
 
 import json
+import shutil
 
 import lance
 import pyarrow as pa
@@ -130,3 +131,28 @@ class TestMakeStrong:
 def _head(table):
     found = ManifestVersion(Location(table.uri))._read(["metadata"], "object_id = '__head'")
     return found["metadata"].to_pylist()[0]
+
+
+def test_a_leaf_whose_rows_have_stable_ids(root):
+    """Another client may have made it: a row that moves keeps its id."""
+    table = phalanx.create(root, SCHEMA, ["part"], transactions="weak").append(ROWS)
+    (folder,) = {row["uri"] for row in table.partitions().to_pylist() if row["part"] == "a"}
+    shutil.rmtree(folder)
+    for numbers in ((1, 2), (5, 6, 7)):
+        part = pa.Table.from_pylist([row(number) for number in numbers], schema=SCHEMA)
+        leaf = lance.write_dataset(part, folder, mode="append", enable_stable_row_ids=True)
+    leaf.delete("id = 2")
+    leaf.optimize.compact_files(materialize_deletions_threshold=0)
+    counts = table.merge([row(5, n=50), {"id": 6, "n": 60}, row(8)], on=["id"])
+    assert (counts.inserted, counts.updated) == (1, 2)
+    assert table.delete("id = 7") == 1
+    report = table.optimize()
+    assert "files of 1 leaf stay as they are, because another client has given" in str(report)
+    found = {found["id"]: found["n"] for found in rows(table)}
+    assert found == {1: 0, 3: 0, 4: 0, 5: 50, 6: 60, 8: 0}
+    table.make_strong().merge([row(1, n=10)], on=["id"])
+    table.update({"n": "n + 1"}, "id = 5")
+    table.optimize()
+    found = {found["id"]: found["n"] for found in rows(table)}
+    assert found == {1: 10, 3: 0, 4: 0, 5: 51, 6: 60, 8: 0}
+    assert table.check().ok

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.predicates import Column
+from phalanx.model.promotion import is_wider
 from phalanx.model.schema import (
     TableSchema,
     check_name,
@@ -184,30 +185,13 @@ def add_missing(schema: TableSchema, data: pa.Schema, next_id: int) -> TableSche
     return schema
 
 
-def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether the new type holds every value of the old one, and is another type."""
-    t = pa.types
-    if t.is_integer(old) and t.is_integer(new):
-        if t.is_signed_integer(old) == t.is_signed_integer(new):
-            return bool(new.bit_width > old.bit_width)
-        return bool(t.is_signed_integer(new) and new.bit_width > old.bit_width)
-    if t.is_floating(old) and t.is_floating(new):
-        return bool(new.bit_width > old.bit_width)
-    if t.is_decimal(old) and t.is_decimal(new):
-        wider = new.precision > old.precision and new.bit_width >= old.bit_width
-        return bool(wider and new.scale == old.scale)
-    if t.is_date32(old) and t.is_timestamp(new):
-        return new.tz is None and new.unit != "ns"
-    return False
-
-
 def widen_specs(
     specs: Iterable[PartitionSpec], before: TableSchema, after: TableSchema, column: Column
 ) -> tuple[PartitionSpec, ...]:
     """The specs of a table after one of its columns has become wider.
 
-    Partition values stay the same, and rows stay where they are. Raises InvalidInput where they
-    would not.
+    Partition values stay the same, and rows stay where they are. Raises InvalidInput where the
+    types alone show that they would not; for `unproven_fields` only the rows can show it.
     """
     return tuple(
         replace(spec, fields=tuple(_widened(f, before, after, column) for f in spec.fields))
@@ -230,13 +214,29 @@ def _widened(
         return field
     sources = field.sources(after)
     types = [pa.null() if source is None else source.type for source in sources]
-    result = field.transform.result_type(types)
+    try:
+        result = field.transform.value_type(types)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"column {_spelled(column)} cannot become {wanted}: the table is or was partitioned by "
+            f"{field.spell(before)}, and {error}"
+        ) from None
     if isinstance(field.transform, Expression) and result != field.result_type:
         raise InvalidInput(
             f"column {_spelled(column)} cannot become {wanted}: the table is or was partitioned by "
             f"{field.spell(before)}, which would give {result} and not {field.result_type}"
         )
     return replace(field, result_type=result)
+
+
+def unproven_fields(spec: PartitionSpec, column: Column) -> tuple[int, ...]:
+    """Which fields of a spec may give other values for the same rows once a column is wider."""
+    return tuple(
+        number
+        for number, field in enumerate(spec.fields)
+        if column.field_id in field.source_ids
+        and not field.transform.resists_promotion(column.type)
+    )
 
 
 def fits_files(written: TableSchema, schema: TableSchema) -> bool:

@@ -4,7 +4,8 @@ A custom expression is SQL over `col0`, `col1`, …. The specification has six r
 which `check` enforces before a table is created with it:
 
 1. deterministic and 2. stateless: no volatile function, aggregate, window or subquery;
-3. resistant to promotion: the same values as int32 and int64 (float and double) give the same;
+3. resistant to promotion: the same values in a wider type (int64 for int32, double for float, a
+   decimal of more digits) give the same;
 4. resistant to removal: only `col0` … `colN` are read, and all of them may be NULL;
 5. safe with NULL: it does not fail on NULL (what it returns is up to the expression);
 6. consistent with its result type: one type, of which a partition value can be.
@@ -13,12 +14,14 @@ which `check` enforces before a table is created with it:
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
@@ -26,6 +29,7 @@ from phalanx.model.dialect import Dialect, to_text
 from phalanx.model.domains import NullnessDomain, domain_of
 from phalanx.model.literals import Literal, literal_of, quote, spell_literal
 from phalanx.model.predicates import Call, Column, Predicate, Term, columns_of
+from phalanx.model.promotion import promotions
 from phalanx.model.spelling import arrow_literal, type_name
 
 _names = itertools.count()
@@ -267,32 +271,23 @@ def _refuse_forbidden(sql: str, expression: Any) -> None:
         _refuse_forbidden(sql, operand)
 
 
-def _promotions(type: pa.DataType) -> list[pa.DataType]:
-    """Types with which a column of this type must give the same partition values."""
-    if pa.types.is_integer(type):
-        return [pa.int32(), pa.int64()]
-    if type in (pa.float32(), pa.float64()):
-        return [pa.float32(), pa.float64()]
-    return []
-
-
 def _check_promotion(sql: str, types: Sequence[pa.DataType]) -> None:
-    """Compare what an expression makes of the same values in a narrow and in a wide type."""
+    """Compare what an expression makes of the same values in a narrow and in a wide type.
+
+    Samples can only refute it: `change_type` looks at the rows that a table has.
+    """
     for index, type in enumerate(types):
-        for other in _promotions(type):
-            if other == type:
-                continue
-            narrow, wide = sorted((type, other), key=lambda t: t.bit_width)
+        pairs = [(type, wide) for wide in promotions(type)]
+        if pa.types.is_int64(type):
+            pairs = [(pa.int32(), type)]  # The specification's example: int32(5) and int64(5).
+        for narrow, wide in pairs:
             samples = _samples(narrow)
             arrays = [_cycle(_samples(t), len(samples)) for t in types]
             arrays[index] = samples
             before = _outcomes(sql, arrays)
-            try:
-                arrays[index] = samples.cast(wide)
-            except pa.ArrowInvalid:
-                continue  # Unsigned values that do not fit: no promotion.
+            arrays[index] = samples.cast(wide)
             after = _outcomes(sql, arrays)
-            if any(_differ(before[row], after[row]) for row in before.keys() & after.keys()):
+            if any(row not in after or _differ(before[row], after[row]) for row in before):
                 raise InvalidInput(
                     f"the expression {sql!r} cannot be used: it gives another value when "
                     f"col{index} is promoted from {narrow} to {wide}"
@@ -316,6 +311,22 @@ def _differ(a: Any, b: Any) -> bool:
     return bool(a != b and (a == a or b == b))
 
 
+def _floats(dtype: Any) -> list[Any]:
+    """Samples of a type of floats. Most of them have no short decimal form in a wider type."""
+    limits = np.finfo(dtype)
+    small = [limits.smallest_subnormal, limits.smallest_normal, limits.eps, 1 / 3, 0.1, 0.7, 2.3]
+    large = [1.5, 10.3, 79.99, 1234.567, 33554440.0, limits.max]
+    # Fixed numbers of all magnitudes that look like random ones.
+    spread = [math.sin(n) * 10.0 ** (n % 11 - 4) for n in range(1, 45)]
+    with np.errstate(over="ignore"):
+        numbers = np.array([*small, *large, *spread]).astype(dtype)
+    numbers = numbers[np.isfinite(numbers)]
+    return [None, *(dtype(n) for n in (0.0, math.inf, -math.inf, math.nan)), *numbers, *-numbers]
+
+
+_FLOATS = {dtype().itemsize * 8: _floats(dtype) for dtype in (np.float16, np.float32, np.float64)}
+
+
 def _samples(type: pa.DataType) -> pa.Array:
     """A few values of a type, NULL among them, to try an expression on."""
     t = pa.types
@@ -324,7 +335,7 @@ def _samples(type: pa.DataType) -> pa.Array:
         signed = [-top - 1, -19, -10, -1] if t.is_signed_integer(type) else []
         return pa.array([None, 0, 1, 5, 10, 19, top, *signed], type)
     if t.is_floating(type):
-        return pa.array([None, 0.0, 1.5, -1.5, 1e6], pa.float64()).cast(type)
+        return pa.array(_FLOATS[type.bit_width], type)
     if t.is_boolean(type):
         return pa.array([None, True, False])
     if t.is_timestamp(type) or t.is_date(type):
@@ -333,7 +344,8 @@ def _samples(type: pa.DataType) -> pa.Array:
     if t.is_time(type):
         return pa.array([None, 0, 3_600], pa.int32()).cast(pa.time32("s")).cast(type)
     if t.is_decimal(type):
-        return pa.array([None, 0, 1, -1], pa.int8()).cast(type, safe=False)
+        top = 10**type.precision - 1
+        return domain_of(type).array([None, 0, 1, -1, top // 3, -(top // 7), top, -top])
     domain = domain_of(type)
     if isinstance(domain, NullnessDomain):
         return pa.nulls(2, type)

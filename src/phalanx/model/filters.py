@@ -39,6 +39,7 @@ from phalanx.model.predicates import (
 )
 from phalanx.model.schema import extract
 from phalanx.model.sets import ALL_VALUES, EMPTY, NULL_ONLY, ValueSet
+from phalanx.model.spelling import type_name
 
 #: Functions of the clock: `freeze` replaces them by constants.
 _CLOCK = {"now", "current_timestamp", "current_date", "current_time", "today"}
@@ -54,23 +55,29 @@ def bind(term: Term, resolve: Resolve, now: dt.datetime | None = None) -> Predic
     that have no order in common, or a term that is not a boolean.
     """
     try:
+        term = resolve_names(term, resolve)
         frozen = term if now is None else freeze(term, now)
         refuse_volatile(frozen)
-        return _Binder().predicate(resolve_names(frozen, resolve), negated=False)
+        return _Binder().predicate(frozen, negated=False)
     except RecursionError:
         raise InvalidInput("the filter is nested too deeply") from None
 
 
-def freeze(term: Term, now: dt.datetime) -> Term:
+def freeze(term: Term, now: dt.datetime, zoned: bool = False) -> Term:
     """The term with `now()` and the other functions of the clock replaced by constants.
 
-    All of them stand for the instant `now`, an aware datetime, as UTC shows it. Raises InvalidInput
-    where one is called with arguments.
+    All of them stand for the instant `now`, an aware datetime. `now()` is a timestamp with a zone
+    if `zoned`, and in a comparison that reads a column with one: there UTC's clock would be read as
+    the column's. Otherwise it has none, like the columns beside it, and shows UTC's clock. Dates
+    and times of the day are always UTC's. Raises InvalidInput where one is called with arguments.
     """
     if not isinstance(term, Call):
         return term
     if term.function not in _CLOCK:
-        return Call(term.function, tuple(freeze(arg, now) for arg in term.args))
+        if term.function not in ("and", "or", "not"):
+            zoned = zoned or any(_has_zone(column) for column in columns_of(term))
+        args = tuple(freeze(arg, now, zoned) for arg in term.args)
+        return Call(term.function, _in_one_zone(args) if term.function == "-" else args)
     if term.args:
         raise InvalidInput(f"cannot evaluate {to_text(term)}: {term.function} takes no arguments")
     nanos = (now - _EPOCH) // dt.timedelta(microseconds=1) * 1_000
@@ -80,7 +87,23 @@ def freeze(term: Term, now: dt.datetime) -> Term:
             return Literal("date", days)
         case "current_time":
             return Literal("time", clock)
-    return Literal("timestamp", nanos)
+    return Literal("timestamp", nanos, zoned)
+
+
+def _in_one_zone(args: tuple[Term, ...]) -> tuple[Term, ...]:
+    """A column and an instant with the column's zone: DataFusion subtracts no others."""
+    zones = {arg.type.tz for arg in args if isinstance(arg, Column) and _has_zone(arg)}
+    if len(zones) != 1:
+        return args
+    type = Literal("string", type_name(pa.timestamp("ns", *zones)))
+    return tuple(
+        Call("arrow_cast", (arg, type)) if isinstance(arg, Literal) and arg.zoned else arg
+        for arg in args
+    )
+
+
+def _has_zone(column: Column) -> bool:
+    return bool(pa.types.is_timestamp(column.type) and column.type.tz is not None)
 
 
 def refuse_volatile(term: Term) -> None:

@@ -190,6 +190,13 @@ FILE_BYTES = Property(
     128 * 1024 * 1024,
     "about how many bytes a job writes to a data file before it begins the next one",
 )
+MAX_NEW_LEAVES = Property[int | None](
+    "write.max_new_leaves",
+    whole_number(1),
+    None,
+    "the most leaves that one write may create; one that would create more is refused. If it is "
+    "not set, a write that creates very many tiny leaves logs a warning",
+)
 VECTOR_DIMENSION = Property[int | None](
     "vector.<column>.dimension",
     whole_number(1),
@@ -207,6 +214,7 @@ PROPERTIES: tuple[Property[Any], ...] = (
     KEEP_AT_LEAST,
     DISTRIBUTION,
     FILE_BYTES,
+    MAX_NEW_LEAVES,
     VECTOR_DIMENSION,
     COMMENT,
 )

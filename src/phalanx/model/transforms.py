@@ -9,6 +9,7 @@ Each transform is one class that owns everything about itself:
   partition outside of it holds no such row);
 * `project_strictly`: the partition values whose rows all lie in a set of source values (those
   that no row outside of the set can have);
+* `resists_promotion`: whether rows stay where they are when a source gets a wider type;
 * `term`: the same as a term of SQL, so that a filter on the expression itself is recognized;
 * `spell`: how a person writes it.
 
@@ -98,6 +99,10 @@ class Transform(ABC):
             return FULL
         outside = self.project(sources, types)
         return outside.complement(null=not outside.null)
+
+    def resists_promotion(self, type: pa.DataType) -> bool:
+        """Whether rows provably keep their partitions when a source of this type gets wider."""
+        return True
 
     def term(self, columns: Sequence[Column]) -> Term | None:
         """The SQL that gives the same value, or None where there is none."""
@@ -389,6 +394,10 @@ class Truncate(_OneColumn):
         result = pa.array(rounded, type, mask=np.asarray(array.is_null()), from_pandas=False)
         return _one_zero(result) if pa.types.is_floating(type) else result
 
+    def resists_promotion(self, type: pa.DataType) -> bool:
+        # A multiple of the width may be rounded to a float, and not to a double.
+        return not pa.types.is_floating(type)
+
     def _step(self, type: pa.DataType) -> int:
         scale = type.scale if pa.types.is_decimal(type) else 0
         return self.width * int(10**scale)
@@ -466,11 +475,14 @@ class Expression(Transform):
         values = evaluate_custom(self.sql, arrays)
         return _one_zero(values) if pa.types.is_floating(values.type) else values
 
+    def resists_promotion(self, type: pa.DataType) -> bool:
+        return False  # It was tried on samples only.
+
     def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
         try:
             rows = _combinations(values, types)
             if rows is not None:
-                return _set_of(self.apply(rows))
+                return _set_of(self.apply(_of_both_signs(rows)))
             if len(values) == 1 and self._is_monotonic(types[0]):
                 return self._project_range(values[0], types[0])
         except InvalidInput:
@@ -633,6 +645,24 @@ def _combinations(
         lists.append(keys)
     rows = list(itertools.product(*lists))
     return [domain.array([row[i] for row in rows]) for i, domain in enumerate(domains)]
+
+
+def _of_both_signs(rows: list[pa.Array]) -> list[pa.Array]:
+    """Rows, and those that are equal to them but hold -0.0 or a negative NaN.
+
+    A filter does not tell them from 0.0 and NaN, but an expression may.
+    """
+    for i, array in enumerate(rows):
+        if pa.types.is_floating(array.type):
+            numbers = _numpy(array)
+            signless = ((numbers == 0) | np.isnan(numbers)) & np.asarray(array.is_valid())
+            chosen = pa.array(np.flatnonzero(signless))
+            if len(chosen):
+                more = [column.take(chosen) for column in rows]
+                negative = np.copysign(numbers[signless], -1)
+                more[i] = pa.array(negative, array.type, from_pandas=False)
+                rows = [pa.concat_arrays(pair) for pair in zip(rows, more, strict=True)]
+    return rows
 
 
 def _set_of(array: pa.Array) -> ValueSet:

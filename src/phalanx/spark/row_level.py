@@ -77,8 +77,7 @@ class StartChanges(Request):
 def start_changes(request: StartChanges) -> Reply:
     """Decide how rows are changed."""
     snapshot = request.table.snapshot()
-    head = snapshot.head
-    head.check_writable()
+    snapshot.check_writable()
     snapshot.refuse_weak("changed row by row in Spark")
     job = ChangeJob(
         request.table,
@@ -86,7 +85,7 @@ def start_changes(request: StartChanges) -> Reply:
         request.filters,
         request.zone,
         resolve(TRANSACTION_ID, request.options) or uuid.uuid4().hex,
-        resolve(ISOLATION, request.options, request.conf, head.properties),
+        resolve(ISOLATION, request.options, request.conf, snapshot.head.properties),
         time.time(),
     )
     return {"command": command_of(ChangeTask(job)), "job": job.to_json()}

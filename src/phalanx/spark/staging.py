@@ -70,7 +70,7 @@ class Stage:
     def snapshot(self) -> Snapshot:
         """The table as writers see it: without a leaf."""
         sequence, time = int(self.head["sequence"]), self.head["committed_at"]
-        head = Head.from_row(sequence, dt.datetime.fromisoformat(time), self.head)
+        head = Head.from_row(sequence, dt.datetime.fromisoformat(time), self.head, self.uri)
         return Snapshot.unborn(self.location, head)
 
     def commit(self, written: Sequence[WrittenLeaf]) -> Snapshot:

@@ -87,8 +87,9 @@ def start_write(request: StartWrite) -> Reply:
     target, schema = request.table, json.loads(request.schema)
     if request.query is not None:
         target = sink.target(target, request.options)
-    head = target.snapshot().head
-    head.check_writable()
+    snapshot = target.snapshot()
+    snapshot.check_writable()
+    head = snapshot.head
     if request.query is not None:
         schema = sink.fitted(schema, head.schema.arrow)
     places = request.options, request.conf, head.properties

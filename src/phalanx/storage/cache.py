@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from phalanx.errors import CorruptTable
 from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.manifest import ManifestVersion, head_of
@@ -54,9 +55,9 @@ def load(manifest: ManifestVersion) -> tuple[Head, LeafIndex, bool] | None:
             table = pa.ipc.open_file(source).read_all()
         row = json.loads((table.schema.metadata or {})[b"head"])
         row["committed_at"] = pa.scalar(row["committed_at"], pa.timestamp("us", "UTC")).as_py()
-        head = head_of(row)
+        head = head_of(row, manifest.location.uri)
         os.utime(path)
-    except (OSError, pa.ArrowInvalid, KeyError, ValueError):
+    except (OSError, pa.ArrowInvalid, KeyError, ValueError, CorruptTable):
         return None
     is_current = manifest.identity is not None and row.get("manifest") == list(manifest.identity)
     return head, LeafIndex(table, head.specs), is_current

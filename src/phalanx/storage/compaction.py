@@ -49,7 +49,9 @@ class LeafFragments:
     #: The names of the indexes.
     indexes: tuple[str, ...]
     #: Whether the version has the table's current schema.
-    current: bool = True
+    current: bool
+    #: Whether rows have ids that they must keep when they move: another client has made the leaf.
+    stable_ids: bool
 
 
 def look(leaf: Leaf, version: int | None) -> LeafFragments:
@@ -60,7 +62,7 @@ def look(leaf: Leaf, version: int | None) -> LeafFragments:
     metadata = [fragment.metadata for fragment in handle.get_fragments()]
     fragments = tuple(fragment_size(fragment, fragment.id in covered) for fragment in metadata)
     names = tuple(sorted({index.name for index in indexes}))
-    return LeafFragments(fragments, names, leaf.is_current(handle))
+    return LeafFragments(fragments, names, leaf.is_current(handle), handle.has_stable_row_ids)
 
 
 def is_due(fragment: FragmentSize, target: Target) -> bool:

@@ -106,18 +106,20 @@ class Head:
         return values | {_PROPERTY + key: value for key, value in self.properties.items()}
 
     @staticmethod
-    def from_row(sequence: int, committed_at: dt.datetime, metadata: Mapping[str, str]) -> Head:
-        """The head from its row.
+    def from_row(
+        sequence: int, committed_at: dt.datetime, metadata: Mapping[str, str], uri: str
+    ) -> Head:
+        """The head of the table at `uri` from its row.
 
         Raises UnsupportedTable if the table needs an unknown feature, and CorruptTable if the row
-        is incomplete.
+        is incomplete or damaged.
         """
-        version = int(metadata.get("format_version", 0))
-        readers = frozenset(json.loads(metadata.get("reader_features", "[]")))
-        if version != FORMAT_VERSION or not readers <= READER_FEATURES:
-            needs = ", ".join(sorted(readers - READER_FEATURES)) or f"format {version}"
-            raise UnsupportedTable(f"the table needs {needs}: upgrade Phalanx to read it")
         try:
+            version = int(metadata.get("format_version", 0))
+            readers = frozenset(json.loads(metadata.get("reader_features", "[]")))
+            if version != FORMAT_VERSION or not readers <= READER_FEATURES:
+                needs = ", ".join(sorted(readers - READER_FEATURES)) or f"format {version}"
+                raise UnsupportedTable(f"the table {uri} needs {needs}: upgrade Phalanx to read it")
             return Head(
                 sequence=sequence,
                 committed_at=committed_at,
@@ -139,18 +141,31 @@ class Head:
                 writer_features=frozenset(json.loads(metadata.get("writer_features", "[]"))),
             )
         except KeyError as missing:
-            raise CorruptTable(f"the head row has no {missing.args[0]}") from None
+            raise CorruptTable(
+                f"the head row of {uri} has no {missing.args[0]}: repair it"
+            ) from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise CorruptTable(f"the head row of {uri} is damaged ({error}): repair it") from None
 
     @staticmethod
-    def foreign(version: int, metadata: Mapping[str, str], strong: bool) -> Head:
-        """The head of another client's manifest, derived from its table metadata."""
-        specs = [
-            PartitionSpec.loads(value)
-            for key, value in metadata.items()
-            if key.startswith("partition_spec_v")
-        ]
+    def foreign(version: int, metadata: Mapping[str, str], strong: bool, uri: str) -> Head:
+        """The head of another client's manifest, derived from its table metadata.
+
+        Raises UnsupportedTable if the metadata is not what the specification says.
+        """
+        try:
+            specs = [
+                PartitionSpec.loads(value)
+                for key, value in metadata.items()
+                if key.startswith("partition_spec_v")
+            ]
+            schema = TableSchema.from_json(json.loads(metadata["schema"]))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UnsupportedTable(
+                f"the table {uri} was made by another client, and its metadata cannot be read: "
+                f"{error}"
+            ) from None
         specs.sort(key=lambda spec: spec.id)
-        schema = TableSchema.from_json(json.loads(metadata["schema"]))
         return Head(
             sequence=version,
             committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
@@ -165,13 +180,14 @@ class Head:
             ours=False,
         )
 
-    def check_writable(self) -> None:
+    def check_writable(self, uri: str) -> None:
         """Raise UnsupportedTable if this version of Phalanx must not write to the table."""
         if not self.ours:
             raise UnsupportedTable(
-                "the table was made by another client and has no head row: it can only be read"
+                f"the table {uri} was made by another client and has no head row: it can only be "
+                "read"
             )
         unknown = self.writer_features - WRITER_FEATURES
         if unknown:
             names = ", ".join(sorted(unknown))
-            raise UnsupportedTable(f"the table needs {names}: upgrade Phalanx to write to it")
+            raise UnsupportedTable(f"the table {uri} needs {names}: upgrade Phalanx to write to it")

@@ -15,6 +15,7 @@ from typing import Any
 
 import lance
 import lance.commit
+import numpy as np
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
@@ -45,8 +46,11 @@ BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 65_536
 
 
-#: How many low bits of a row id hold the row's offset in its fragment; the rest is the fragment id.
+#: How many low bits of a row's address hold its offset in its fragment; the rest is the fragment
+#: id. We call it the row's id: a leaf of ours has no others. One that another client has made may
+#: have ids that a row keeps when it moves.
 _FRAGMENT_BITS = 32
+_ADDRESS = "_rowaddr"
 
 
 class Leaf:
@@ -335,7 +339,7 @@ class Leaf:
         rows = pa.table({ROW_ID: ids})
         if reading.columns:
             with evaluating(self.location, self.uri, mapping, None):
-                rows = take_rows(handle, ids, reading.columns)
+                rows = take_rows(handle, _lance_ids(handle, ids), reading.columns)
         (batch,) = rows.combine_chunks().to_batches() or [
             pa.RecordBatch.from_pylist([], rows.schema)
         ]
@@ -487,11 +491,17 @@ def scanned(
 ) -> Iterator[pa.RecordBatch]:
     """Scan a Lance dataset and yield its rows as rows of the table."""
     reading = mapping.reading(columns)
+    # A row is named by its address. In most leaves that is its id, which takes less to read.
+    by_address = row_ids and handle.has_stable_row_ids
     # If no column is read, row ids show how many rows there are.
     counted = row_ids or bool(columns and not reading.columns)
     with evaluating(location, uri, mapping, where) as filter:
         scanner = handle.scanner(
-            columns=reading.columns, filter=filter, with_row_id=counted, **options
+            columns=reading.columns,
+            filter=filter,
+            with_row_id=counted and not by_address,
+            with_row_address=by_address,
+            **options,
         )
         # Small files yield small batches, and every later step is faster with one large batch.
         if whole:
@@ -499,6 +509,9 @@ def scanned(
         else:
             batches = scanner.to_batches()
         for batch in batches:
+            if by_address:
+                names = batch.schema.names
+                batch = batch.rename_columns([ROW_ID if n == _ADDRESS else n for n in names])
             yield reading.batch(batch, row_ids)
 
 
@@ -539,6 +552,17 @@ def _marked(fragments: Iterable[tuple[Any, FragmentMetadata | None]]) -> tuple[L
             updated[fragment.fragment_id] = after
             count += after.num_deletions - before
     return LeafDelta(updated=updated, removed=frozenset(removed)), count
+
+
+def _lance_ids(handle: Any, addresses: Any) -> Any:
+    """The ids by which Lance takes the rows at some addresses."""
+    if not handle.has_stable_row_ids:
+        return addresses
+    known = handle.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
+    have = np.asarray(known.column(_ADDRESS))
+    order = np.argsort(have)
+    places = order[np.searchsorted(have[order], np.asarray(addresses))]
+    return np.asarray(known.column(ROW_ID))[places]
 
 
 def _chosen(handle: Any, fragments: Sequence[int] | None) -> list[Any] | None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from phalanx.errors import CorruptTable
+from phalanx.errors import CorruptTable, PhalanxError, UnsupportedTable
 from phalanx.model.domains import domain_of
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.specs import PartitionField, PartitionSpec
@@ -63,12 +63,16 @@ class LeafIndex:
 
     @staticmethod
     def of_rows(rows: pa.Table, manifest: ManifestVersion, head: Head) -> LeafIndex:
-        """The leaves in rows of the manifest. Raises CorruptTable if a column is missing."""
+        """The leaves in rows of the manifest.
+
+        Raises CorruptTable if a column of partition values is missing, and UnsupportedTable if
+        another client has made the table without it. It may do so as long as there is no leaf.
+        """
         for name, field in partition_columns(head.specs).items():
-            if name not in rows.schema.names:
-                raise CorruptTable(
-                    f"the manifest of {manifest.location.uri} has lost the column {name}: repair it"
-                )
+            if name not in rows.schema.names and not (head.ours or rows.num_rows):
+                rows = rows.append_column(name, pa.nulls(0, field.result_type))
+            elif name not in rows.schema.names:
+                raise _lost(name, field.field_id, manifest.location.uri, head.ours)
             if rows.schema.field(name).type != field.result_type:
                 # A transaction that failed before its swap has widened the column.
                 index = rows.schema.names.index(name)
@@ -475,6 +479,17 @@ def _array(column: Any) -> Array:
 def _valid(array: pa.Array) -> Array:
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], dtype=np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def _lost(column: str, field_id: str, uri: str, ours: bool) -> PhalanxError:
+    """The error for a manifest without a column of partition values."""
+    if ours:
+        return CorruptTable(f"the manifest of {uri} has lost the column {column}: repair it")
+    return UnsupportedTable(
+        f"the table {uri} was made by another client, and its manifest has no column {column}, so "
+        f"the values of its partition field {field_id!r} are not known: the Lance partitioning "
+        "specification asks for this column, and its client must add it"
+    )
 
 
 def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:

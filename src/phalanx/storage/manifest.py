@@ -257,11 +257,12 @@ class ManifestVersion:
         if len(rows) > 1:
             raise CorruptTable(f"{self.location.uri} has {len(rows)} head rows: run check()")
         if rows:
-            return head_of(rows[0])
+            return head_of(rows[0], self.location.uri)
         if self.table_id is not None:
             raise CorruptTable(f"{self.location.uri} has lost its head row: repair it")
         if "schema" in self.metadata and any(key.startswith(SPEC_KEY) for key in self.metadata):
-            return Head.foreign(self.version, self.metadata, self.has_column(READ_VERSION))
+            strong = self.has_column(READ_VERSION)
+            return Head.foreign(self.version, self.metadata, strong, self.location.uri)
         raise TableNotFound(
             f"{self.location.uri} is a Lance namespace but no partitioned table: it has no spec"
         )
@@ -343,11 +344,14 @@ class ManifestVersion:
         cells = (table.column(name).to_pylist() for name in ("object_id", READ_VERSION))
         return [TimelineRow(*row) for row in zip(*cells, strict=True)]
 
-    def changes_since(self, head: Head, columns: Sequence[str]) -> ManifestChanges | None:
+    def changes_since(
+        self, head: Head, columns: Sequence[str], most: int
+    ) -> ManifestChanges | None:
         """What happened since an earlier head; None if this manifest does not continue from it.
 
         That is the case if there is another table at the same location, if the table has another
         history (its folder was copied or restored), and if transactions in between have expired.
+        None also for more than `most` transactions, whose rows are not parsed then.
         """
         if not head.ours or self.table_id != head.table_id or not self.has_column("sequence"):
             return None
@@ -357,16 +361,20 @@ class ManifestVersion:
         # One read for everything: a few more columns cost less than a second read.
         all_columns = list(dict.fromkeys([*own, *columns, STATISTICS]))
         table = self._read(all_columns, f"sequence > {head.sequence} OR {ends}")
-        # There may be very many leaves, so only the other rows become objects.
         types = table.column("object_type")
+        heads = table.select(own).filter(pc.equal(types, HEAD_TYPE)).to_pylist()
+        if len(heads) != 1:
+            return None
+        newest = head_of(heads[0], self.location.uri)
+        if newest.sequence - head.sequence > most:
+            return None
+        # There may be very many leaves, so only the other rows become objects.
         rows = table.select(own).filter(pc.not_equal(types, TABLE)).to_pylist()
-        heads = [row for row in rows if row["object_type"] == HEAD_TYPE]
         records = {row["sequence"]: row for row in rows if row["object_type"] == TRANSACTION}
-        if len(heads) != 1 or head.sequence not in records:
+        if head.sequence not in records:
             return None
         if records[head.sequence]["object_id"] != head_transaction:
             return None
-        newest = head_of(heads[0])
         since = range(head.sequence + 1, newest.sequence + 1)
         if any(number not in records for number in since):
             return None
@@ -549,12 +557,20 @@ class NoManifest(ManifestVersion):
         self.location = location
 
 
-def head_of(row: Mapping[str, Any]) -> Head:
-    """The head from its row. Raises CorruptTable if the row has no version."""
+def head_of(row: Mapping[str, Any], uri: str) -> Head:
+    """The head of the table at `uri` from its row.
+
+    Raises CorruptTable if the row is damaged, and UnsupportedTable if the table is newer than we
+    are.
+    """
     if row.get("sequence") is None or row.get("committed_at") is None:
-        raise CorruptTable("the head row has lost its version: run repair() on the table")
+        raise CorruptTable(f"the head row of {uri} has lost its version: repair it")
     committed: dt.datetime = row["committed_at"]
-    return Head.from_row(row["sequence"], committed, json.loads(row["metadata"]))
+    try:
+        metadata = json.loads(row["metadata"] or "{}")
+    except ValueError:
+        raise CorruptTable(f"the head row of {uri} is not JSON: repair it") from None
+    return Head.from_row(row["sequence"], committed, metadata, uri)
 
 
 def _transaction_of(row: Mapping[str, Any]) -> TransactionRecord:

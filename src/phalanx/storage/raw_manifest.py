@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.model.domains import FloatDomain, domain_of
-from phalanx.model.evolution import is_wider
 from phalanx.model.literals import quote
+from phalanx.model.promotion import is_wider
 from phalanx.model.specs import COLUMN_PREFIX, PartitionField, PartitionSpec
 from phalanx.model.spelling import read_value, value_text
 from phalanx.storage import lance_errors, names
@@ -128,13 +128,13 @@ class RawRow:
         """Whether the columns of a head or transaction say which version it made, and when."""
         return "sequence" in self.columns and "committed_at" in self.columns
 
-    def head(self) -> Head | None:
+    def head(self, uri: str) -> Head | None:
         """The head of a head row. Raises UnsupportedTable where the table is newer than we are."""
         sequence, committed = self.sequence, self.committed_at
         if sequence is None or committed is None or self.metadata is None:
             return None
         try:
-            return Head.from_row(sequence, committed, self.metadata)
+            return Head.from_row(sequence, committed, self.metadata, uri)
         except UnsupportedTable:
             raise
         except (PhalanxError, ValueError, KeyError):
@@ -165,7 +165,7 @@ class RawVersion(ManifestVersion):
             known = {name: cell for name, cell in cells.items() if cell is not None}
             heads.append(RawRow(HEAD_ID, HEAD_TYPE, None, metadata, columns=known))
         heads = [row for row in heads if "sequence" in row.columns]
-        return heads[0].head() if len(heads) == 1 else None
+        return heads[0].head(self.location.uri) if len(heads) == 1 else None
 
     def whole_before(self) -> Iterator[RawManifest]:
         """Earlier versions that have a head and all columns, newest first."""
@@ -230,7 +230,7 @@ class RawManifest:
         rows = handle.rows(statistics)
         heads = [row for row in rows if row.id == HEAD_ID]
         for row in sorted(heads, key=lambda r: (r.sequence or 0, r.number), reverse=True):
-            head = row.head()
+            head = row.head(location.uri)
             if head is not None:
                 return RawManifest(handle, rows, head, row)
         if TABLE_ID_KEY not in handle.metadata:
@@ -407,7 +407,7 @@ def _rebuilt_head(manifest: ManifestVersion, rows: Sequence[RawRow]) -> Head | N
         strong = READ_VERSION in manifest.schema.names or any(
             row.copy(READ_VERSION) for row in rows if row.type == TABLE
         )
-        copy = Head.foreign(0, manifest.metadata, strong)
+        copy = Head.foreign(0, manifest.metadata, strong, manifest.location.uri)
     except (PhalanxError, KeyError, ValueError, IndexError):
         return None
     sequences = [row.sequence for row in rows if row.sequence is not None]

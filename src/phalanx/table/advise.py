@@ -34,6 +34,7 @@ from phalanx.model.partition_advice import (
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.model.transforms import Bucket
+from phalanx.table.arguments import whole_number
 from phalanx.table.format import count_text, size_text
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
@@ -175,9 +176,7 @@ class Advice:
 
 def advise(snapshot: Snapshot, leaf_bytes: int = LEAF_BYTES) -> Advice:
     """Look at the sizes of leaves and files, and say what could be better."""
-    if not isinstance(leaf_bytes, int) or isinstance(leaf_bytes, bool) or leaf_bytes < 1:
-        raise InvalidInput(f"leaf_bytes is a whole number from 1, not {leaf_bytes!r}")
-    return _Adviser(snapshot, leaf_bytes).advice()
+    return _Adviser(snapshot, whole_number(leaf_bytes, 1, "leaf_bytes")).advice()
 
 
 class _Adviser:

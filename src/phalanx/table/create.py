@@ -22,6 +22,7 @@ from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.transaction.commit import Transaction, durable_by_default, first_update
+from phalanx.transaction.new_leaves import check_new_leaves
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import Commits, View
 
@@ -58,13 +59,15 @@ def create_table(
     """Create a table together with its first rows, if there are any.
 
     `written` are files that were written after `started`. A weak table gets its rows in a second
-    transaction. Raises TableExists if there is already a table; the files are then orphans.
+    transaction. Raises TableExists if there is already a table, and InvalidInput for more leaves
+    than the table's properties allow; the files are then orphans.
     """
     durably = durable_by_default()
     update = first_update(head)
     if written and head.transactions == "strong":
         view = View(Snapshot.unborn(location, head), Commits(), pool)
         Append(head, written).run(view)
+        check_new_leaves(view)
         view.put_leaves(update, head.sequence)
         counts = view.counts
         update.put_transaction(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,7 +191,7 @@ def begin(
         positive(target_bytes, TARGET_BYTES, "target_bytes"),
     )
     newest = Snapshot.latest(snapshot.location, snapshot)
-    newest.head.check_writable()
+    newest.check_writable()
     ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
     first = plan(newest, where, target, ordering, pool)
     job = Optimizing(newest.location, where, target, ordering, _planned(first, dry_run))
@@ -251,7 +251,7 @@ def plan(
         + int(leaves.byte_counts[unopened].sum()),
         (
             *selected.doubts(selected.indices, "taken"),
-            *_index_notes([contents for contents, _ in results]),
+            *_notes([contents for contents, _ in results]),
         ),
     )
 
@@ -308,7 +308,7 @@ class _LeafPlanner:
         groups = compaction.groups(parts, self.target)
         if self.ordering is not None or (groups and not contents.current):
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
-        if not groups:
+        if not groups or contents.stable_ids:
             return contents, None
         touched = [part for group in groups for part in group]
         whole = len(touched) == len(parts)
@@ -330,8 +330,14 @@ class _LeafPlanner:
         )
 
 
-def _index_notes(leaves: Iterable[LeafFragments]) -> Iterator[str]:
-    """Notes on the leaves whose files stay as they are because of an index."""
+def _notes(leaves: Collection[LeafFragments]) -> Iterator[str]:
+    """Notes on the leaves whose files stay as they are, with the reason."""
+    stable = sum(contents.stable_ids for contents in leaves)
+    if stable:
+        yield (
+            f"files of {count_text(stable, 'leaf')} stay as they are, because another client has "
+            "given their rows stable ids: compact them with Lance"
+        )
     counts = Counter(contents.indexes for contents in leaves if contents.indexes)
     for names, count in counts.items():
         yield (

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
 from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
@@ -25,7 +24,9 @@ from phalanx.model.statistics import Statistics
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
 from phalanx.storage.new_leaves import NewLeaves
+from phalanx.table.arguments import whole_number
 from phalanx.transaction.failpoints import reach
+from phalanx.transaction.new_leaves import refuse_new_leaves
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
 
@@ -78,8 +79,7 @@ class PartitionedWriter:
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
     ) -> None:
-        if not isinstance(buffer_bytes, int) or buffer_bytes < 1:
-            raise InvalidInput(f"buffer_bytes must be at least 1, not {buffer_bytes!r}")
+        buffer_bytes = whole_number(buffer_bytes, 1, "buffer_bytes")
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)
@@ -87,14 +87,21 @@ class PartitionedWriter:
         self._groups: dict[Keys, _Group] = {}
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
+        self._new: list[Place] = []
 
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
-        """Split and write all rows, and return the files for a transaction to commit."""
+        """Split and write all rows, and return the files for a transaction to commit.
+
+        Raises InvalidInput for more new leaves than the table's properties allow.
+        """
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:
                 place = find_place(self._snapshot.leaves, self._snapshot.head, self._spec, keys)
                 group = self._groups[keys] = _Group(place)
+                if place.row is None:
+                    self._new.append(place)
+                    refuse_new_leaves(self._snapshot.location.uri, self._snapshot.head, self._new)
             size = part.nbytes
             group.waiting.append(part)
             group.size += size

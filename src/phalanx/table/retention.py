@@ -227,7 +227,7 @@ class _Expiry:
     def prepare(self) -> None:
         """Find the snapshots to keep. This is slow, so it is done before the lock is taken."""
         self.newest = Snapshot.latest(self._location)
-        self.newest.head.check_writable()
+        self.newest.check_writable()
         self._retention = self._policy.retention(self.newest)
         needed = self._retention.leaf_versions(self._retention.first_open).pairs()
         self._candidates = _rows_without(self.newest.manifest, needed)

@@ -159,7 +159,7 @@ def begin(
     )
     limit = None if max_steps is None else positive(max_steps, 1, "max_steps")
     newest = Snapshot.latest(snapshot.location, snapshot)
-    newest.head.check_writable()
+    newest.check_writable()
     if newest.head.transactions == "weak":
         raise InvalidInput(
             f"the table {newest.location.uri} is weak, and its rows cannot move from one leaf to "

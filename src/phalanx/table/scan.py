@@ -23,6 +23,7 @@ from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES
 from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
 from phalanx.storage.small_leaves import Member
+from phalanx.table.arguments import whole_number
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
@@ -46,9 +47,8 @@ class Scan:
         limit: int | None = None,
     ) -> None:
         """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
-        if limit is not None and (type(limit) is not int or limit < 0):
-            raise InvalidInput(f"a limit is a whole number from 0, not {limit!r}")
-        self._snapshot, self._limit = snapshot, limit
+        self._snapshot = snapshot
+        self._limit = None if limit is None else whole_number(limit, 0, "a limit")
         self._columns = _checked(columns, snapshot)
         self._predicate = predicate_of(where, snapshot)
 

@@ -611,9 +611,10 @@ class Table:
         and date can become timestamp.
 
         Raises:
-            InvalidInput: There is no such column, or the type is not wider. A date that the table
-                is or was partitioned by cannot become a timestamp, because rows would have to
-                move to other partitions.
+            InvalidInput: There is no such column, or the type is not wider, or rows would have to
+                move to other partitions: a date that the table is or was partitioned by cannot
+                become a timestamp, and the values that a custom expression gives must stay the
+                same. The column is read to find out.
         """
         with self.transaction(**options) as tx:
             tx.change_type(path, type)

@@ -487,7 +487,7 @@ class TableTransaction:
         on a newer snapshot checks that the count is still the same.
         """
         result = count()
-        self._transaction.told.append((count, result))
+        self._transaction.seen_counts.append((count, result))
         return result
 
     @property

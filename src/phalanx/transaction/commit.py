@@ -31,6 +31,7 @@ from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.conflicts import same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
+from phalanx.transaction.new_leaves import check_new_leaves
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.strengthen import MAKE_STRONG
 from phalanx.transaction.swap import Proposal, swap_head
@@ -83,7 +84,7 @@ class Transaction:
 
         Raises InvalidInput for an invalid id, UnsupportedTable if the table must not be written to.
         """
-        base.head.check_writable()
+        base.check_writable()
         if epoch is not None:
             base.refuse_weak("written by a stream")
             transaction_id = epoch.transaction_id
@@ -101,7 +102,7 @@ class Transaction:
         #: What the author has read: functions that return the leaves that a read depends on.
         self.reads: list[Callable[[Snapshot], Footprint]] = []
         #: The counts that the author has seen: functions that count, and their results.
-        self.told: list[tuple[Callable[[], object], object]] = []
+        self.seen_counts: list[tuple[Callable[[], object], object]] = []
         #: Whether the commit found that another attempt with the same id had landed already.
         self.repeated = False
         self._failed = False
@@ -152,14 +153,16 @@ class Transaction:
     def commit(self) -> Snapshot:
         """Make the changes visible, and return the snapshot that has them.
 
-        Raises ConflictError if they conflict with another transaction's. The table is unchanged
-        then, except that leaves of a weak table may be committed already.
+        Raises ConflictError if they conflict with another transaction's, and InvalidInput if they
+        create more leaves than the table's properties allow. The table is unchanged then, except
+        that leaves of a weak table may be committed already.
         """
         if self._failed:
             raise PhalanxError(
                 f"a change in this transaction on {self.location.uri} failed, so none of it was "
                 "committed: start another one"
             )
+        check_new_leaves(self._view)
         who = f"the transaction {self.id}"
         if self._view.is_weak:
             if self._took_long:
@@ -362,7 +365,7 @@ class Transaction:
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
                 "was written, try again"
             )
-        newest.head.check_writable()
+        newest.check_writable()
 
     def _rebase(self, newest: Snapshot) -> None:
         """Run the operations again on a newer snapshot."""
@@ -373,7 +376,7 @@ class Transaction:
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
-        self._check_told(newest)
+        self._check_seen_counts(newest)
 
     def _moved_since(self, newest: Snapshot) -> bool:
         """Whether another transaction may have moved rows from one leaf to another."""
@@ -383,14 +386,14 @@ class Transaction:
         """The transactions since the base."""
         return newest.manifest.transactions(since=self.base.sequence + 1)
 
-    def _check_told(self, newest: Snapshot) -> None:
+    def _check_seen_counts(self, newest: Snapshot) -> None:
         """Raise ConflictError if a count that the author has seen is different now.
 
         It does not matter if the transaction has a single change: no other change depends on it.
         """
         if self.isolation != "serializable" or len(self.operations) < 2:
             return
-        if any(count() != result for count, result in self.told):
+        if any(count() != result for count, result in self.seen_counts):
             raise ConflictError(
                 f"rows of {self.location.uri} that this transaction changes were changed by "
                 f"{self._others(newest)}, and its counts are different now: nothing was written, "

@@ -9,6 +9,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.lru import LruCache
+from phalanx.model.spelling import shortened
 from phalanx.storage import cache
 from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
@@ -147,6 +148,10 @@ class Snapshot:
             raise TableNotFound(f"the table {self.location.uri} did not exist yet at {time}")
         return max(versions)
 
+    def check_writable(self) -> None:
+        """Raise UnsupportedTable if this version of Phalanx must not write to the table."""
+        self.head.check_writable(self.location.uri)
+
     def refuse_weak(self, what: str) -> None:
         """Raise InvalidInput for a weak table, which has no snapshots of its rows."""
         if self.head.transactions == "weak":
@@ -164,7 +169,7 @@ class Snapshot:
         if name not in tags:
             names = ", ".join(sorted(tags)) or "none"
             raise TableNotFound(
-                f"the table {self.location.uri} has no tag {name!r}: it has {names}"
+                f"the table {self.location.uri} has no tag {shortened(repr(name))}: it has {names}"
             )
         snapshot = Snapshot(ManifestVersion(self.location, tags[name].manifest_version))
         snapshot._is_old = True
@@ -261,8 +266,8 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     may have been removed, or the schema or specs have changed. Also None if so many leaves have
     changed that it is faster to read all of them.
     """
-    changes = manifest.changes_since(head, LeafIndex.columns_in(head))
-    if changes is None or len(changes.transactions) > _TOO_OLD:
+    changes = manifest.changes_since(head, LeafIndex.columns_in(head), _TOO_OLD)
+    if changes is None:
         return None
     newest = changes.head
     if newest.specs != head.specs or newest.schema != head.schema:

@@ -26,7 +26,7 @@ def strengthen(location: Location) -> Snapshot:
 
     def decide() -> Proposal[Snapshot] | Snapshot:
         snapshot = Snapshot.latest(location)
-        snapshot.head.check_writable()
+        snapshot.check_writable()
         if snapshot.head.transactions == "strong":
             return snapshot
         manifest = snapshot.manifest.add_read_version()

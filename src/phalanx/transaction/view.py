@@ -471,6 +471,12 @@ class View:
                 self._put_leaf(update, _row(work), work, sequence)
         self._put_specs(update)
 
+    def new_leaves(self) -> tuple[list[Place], int, int]:
+        """The leaves that the transaction creates, and how many rows and bytes they have."""
+        works = [w for w in self._works.values() if w.place.row is None and not w.gone]
+        rows, size = sum(w.row_count or 0 for w in works), sum(w.byte_count or 0 for w in works)
+        return [work.place for work in works], rows, size
+
     def leaf_uris(self) -> list[str]:
         """The URIs of the leaves that the transaction has changed."""
         return [self.base.location.child(work.place.folder) for work in self._works.values()]

@@ -145,7 +145,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("size", [0, -1, "1", None])
     def test_a_buffer_of_no_size(self, root, table, size):
-        with pytest.raises(InvalidInput, match="buffer_bytes must be at least 1"):
+        with pytest.raises(InvalidInput, match="buffer_bytes is a whole number from 1"):
             table.append(DATA, buffer_bytes=size)
         assert phalanx.open(root).version == 1
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model import evolution
+from phalanx.model.domains import domain_of
 from phalanx.model.evolution import Path
+from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema
-from phalanx.model.specs import CustomField, PartitionSpec, build_spec
+from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, build_spec
+from phalanx.model.spelling import shortened, value_text
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
+from phalanx.storage.leaf import Leaf
+from phalanx.storage.records import LeafRow
 from phalanx.transaction.view import View
 
 
@@ -68,9 +74,10 @@ class SchemaChange(ABC):
         if schema == head.schema:
             return
         check_storable(schema)
+        specs = self.specs(head, schema)
+        self.check_rows(view, schema, specs)
         highest = max(head.max_field_id, *schema.field_ids)
         view.change_head(schema=schema, max_field_id=highest)
-        specs = self.specs(head, schema)
         if specs != head.specs:
             view.change_specs(specs)
 
@@ -81,6 +88,10 @@ class SchemaChange(ABC):
     def specs(self, head: Head, schema: TableSchema) -> tuple[PartitionSpec, ...]:
         """The specs under the new schema."""
         return head.specs
+
+    def check_rows(self, view: View, schema: TableSchema, specs: tuple[PartitionSpec, ...]) -> None:
+        """Raise InvalidInput if rows of the table forbid the change."""
+        return
 
 
 @dataclass
@@ -142,9 +153,18 @@ class RenameColumn(SchemaChange):
 
 @dataclass
 class ChangeType(SchemaChange):
+    """Widen a column.
+
+    Whether a custom expression gives the same value for a wider type can only be tried. So if a
+    table is partitioned by one, the column is read, and the change is refused if a row would
+    belong to another partition.
+    """
+
     name = "change type"
     path: Path
     type: pa.DataType | str
+    #: The versions of leaves whose rows would stay: a retry does not read them again.
+    _stay: set[tuple[str, int | None]] = field(default_factory=set)
 
     def change(self, head: Head) -> TableSchema:
         return evolution.change_type(head.schema, self.path, self.type)
@@ -152,6 +172,78 @@ class ChangeType(SchemaChange):
     def specs(self, head: Head, schema: TableSchema) -> tuple[PartitionSpec, ...]:
         column = evolution.find(head.schema, self.path)
         return evolution.widen_specs(head.specs, head.schema, schema, column)
+
+    def check_rows(self, view: View, schema: TableSchema, specs: tuple[PartitionSpec, ...]) -> None:
+        column = evolution.find(view.schema, self.path)
+        unproven = {spec.id: evolution.unproven_fields(spec, column) for spec in view.head.specs}
+        if not any(unproven.values()):
+            return
+        leaves = view.current().leaves
+        for spec in specs:
+            if unproven[spec.id]:
+                before = leaves.specs[spec.id]
+                check = _StayCheck(view, column, schema, before, spec, unproven[spec.id])
+                rows = leaves.rows(np.arange(*leaves.range_of(spec.id)))
+                new = [r for r in rows if (r.object_id, r.read_version) not in self._stay]
+                for row in view.pool.map(check.leaf, new):
+                    self._stay.add((row.object_id, row.read_version))
+
+
+@dataclass(frozen=True)
+class _StayCheck:
+    """Whether the rows of a spec stay in their leaves when a column becomes wider."""
+
+    view: View
+    column: Column
+    #: The table's schema with the wider column.
+    schema: TableSchema
+    #: The spec before and after.
+    before: PartitionSpec
+    after: PartitionSpec
+    #: The fields to look at.
+    numbers: Sequence[int]
+
+    def leaf(self, row: LeafRow) -> LeafRow:
+        """The leaf itself. Raises InvalidInput if a row of it would belong elsewhere."""
+        fields = [self.after.fields[number] for number in self.numbers]
+        sources = {source for field in fields for source in field.sources(self.schema)}
+        names = sorted({source.path[0] for source in sources if source is not None})
+        leaf = Leaf(self.view.base.location, row.location, self.schema)
+        for batch in leaf.scan(row.read_version, names, None):
+            for number in self.numbers:
+                self._batch(batch, number, row)
+        return row
+
+    def _batch(self, batch: pa.RecordBatch, number: int, row: LeafRow) -> None:
+        before, after = self.before.fields[number], self.after.fields[number]
+        held = domain_of(before.result_type).array([row.keys[number]]).cast(after.result_type)
+        try:
+            values = after.apply(batch, self.schema)
+        except InvalidInput as error:
+            raise self._refusal(before, f"and {error}") from None
+        domain = domain_of(after.result_type)
+        keys = {domain.key(value) if value.is_valid else None for value in values.unique()}
+        wanted = domain.key(held[0]) if held[0].is_valid else None
+        for other in keys - {wanted}:
+            texts = [
+                "NULL" if key is None else shortened(value_text(key, after.result_type))
+                for key in (wanted, other)
+            ]
+            raise self._refusal(
+                before,
+                f"and a row of the partition {before.field_id}={texts[0]} would belong to "
+                f"{before.field_id}={texts[1]}",
+            )
+
+    def _refusal(self, field: PartitionField, reason: str) -> InvalidInput:
+        head = self.view.head
+        wanted = self.schema.columns[self.column.field_id].type
+        return InvalidInput(
+            f"column {'.'.join(self.column.path)!r} of {self.view.base.location.uri} cannot become "
+            f"{wanted}: the table is partitioned by {field.spell(head.schema)}, {reason}; "
+            "partition it by something else with evolve_partitioning, rewrite its rows, and try "
+            "again"
+        )
 
 
 @dataclass

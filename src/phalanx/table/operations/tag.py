@@ -23,8 +23,7 @@ class Tag:
     version: Version | None
 
     def run(self, view: View) -> None:
-        if not isinstance(self.tag, str) or not self.tag or len(self.tag) > 256:
-            raise InvalidInput("a tag's name is a string of 1 to 256 characters")
+        _check_name(self.tag)
         view.base.refuse_weak("tagged")
         if self.version is None:
             self.version = view.base.sequence
@@ -41,13 +40,20 @@ class Tag:
 class DropTag:
     """Remove a tag. Its version then expires like any other.
 
-    Running it raises TableNotFound if there is no such tag.
+    Running it raises InvalidInput if the name is not valid, and TableNotFound if there is no such
+    tag.
     """
 
     name = "tag"
     tag: str
 
     def run(self, view: View) -> None:
+        _check_name(self.tag)
         if self.tag not in view.tags():
             raise TableNotFound(f"the table {view.base.location.uri} has no tag {self.tag!r}")
         view.drop_tag(self.tag)
+
+
+def _check_name(tag: str) -> None:
+    if not isinstance(tag, str) or not 0 < len(tag) <= 256:
+        raise InvalidInput("a tag's name is a string of 1 to 256 characters")

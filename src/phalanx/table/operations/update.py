@@ -118,9 +118,11 @@ def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, T
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
         if not isinstance(text, str):
             raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
-        term = resolve_names(filters.freeze(parse(text), now), schema.column)
+        type = schema.tagged.field(name).type
+        zoned = bool(pa.types.is_timestamp(type) and type.tz is not None)
+        term = filters.freeze(resolve_names(parse(text), schema.column), now, zoned)
         filters.refuse_volatile(term)
-        result, type = expressions.type_of(term), schema.tagged.field(name).type
+        result = expressions.type_of(term)
         if not ingest.fits(result, type):
             raise InvalidInput(f"column {name!r} is {type}, and {text} gives {result}: cast it")
         assignments[name] = term

@@ -24,7 +24,7 @@ class Draft(TableState):
     def __init__(self, manifest: RawManifest, survey: Survey) -> None:
         """Raises UnsupportedTable for a table that is not ours to write."""
         super().__init__(manifest, survey)
-        self.head.check_writable()
+        self.head.check_writable(manifest.handle.location.uri)
         self._changed: set[str] = set()
         self._removed: set[str] = set()
         #: Numbers of rows to remove whose ids others have, too.
