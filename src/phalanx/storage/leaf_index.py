@@ -23,7 +23,7 @@ from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION, manifest_schema, partition_columns
-from phalanx.storage.names import leaf_version, spec_of
+from phalanx.storage.names import SEPARATOR, is_leaf_id, leaf_version, spec_of
 from phalanx.storage.records import LeafRow
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +63,10 @@ class LeafIndex:
 
     @staticmethod
     def of_rows(rows: pa.Table, manifest: ManifestVersion, head: Head) -> LeafIndex:
-        """The leaves in rows of the manifest. Raises CorruptTable if a column is missing."""
+        """The leaves in rows of the manifest; tables of other clients are left out.
+
+        Raises CorruptTable if a column is missing, or if the row of a leaf fits no spec.
+        """
         for name, field in partition_columns(head.specs).items():
             if name not in rows.schema.names:
                 raise CorruptTable(
@@ -73,7 +76,7 @@ class LeafIndex:
                 # A transaction that failed before its swap has widened the column.
                 index = rows.schema.names.index(name)
                 rows = rows.set_column(index, name, rows.column(name).cast(field.result_type))
-        return LeafIndex._sorted(_completed(rows, manifest), head.specs)
+        return LeafIndex._sorted(_leaves_in(_completed(rows, manifest), manifest, head), head.specs)
 
     @staticmethod
     def _sorted(rows: pa.Table, specs: Iterable[PartitionSpec]) -> LeafIndex:
@@ -465,6 +468,32 @@ def _array(column: Any) -> Array:
 def _valid(array: pa.Array) -> Array:
     bits = np.unpackbits(np.frombuffer(array.buffers()[0], dtype=np.uint8), bitorder="little")
     return bits[array.offset : array.offset + len(array)].astype(bool)
+
+
+def _leaves_in(rows: pa.Table, manifest: ManifestVersion, head: Head) -> pa.Table:
+    """The rows of leaves, without the tables of other clients.
+
+    Raises CorruptTable for a leaf that fits no spec: nothing says which rows are in it.
+    """
+    ids = rows.column("object_id")
+    depths = pc.count_substring(ids, SEPARATOR)
+    fits = pa.scalar(False)
+    for spec in head.specs:
+        named = pc.starts_with(ids, spec.namespace + SEPARATOR)
+        has_depth = pc.equal(depths, len(spec.fields) + 1)
+        of_spec = pc.fill_null(pc.equal(rows.column("spec_id"), spec.id), False)
+        fits = pc.or_(fits, pc.and_(of_spec, pc.and_(named, has_depth)))
+    leaves = rows.filter(fits)
+    if leaves.num_rows == rows.num_rows:
+        return rows
+    for id in ids.filter(pc.invert(fits)).to_pylist():
+        if is_leaf_id(id):
+            raise CorruptTable(
+                f"the row {id} in the manifest of {manifest.location.uri} fits no partition spec "
+                "of the table, so its rows cannot be read: run repair(). A row that it cannot mend "
+                "does not belong to the table and can be deleted from __manifest with Lance"
+            )
+    return leaves
 
 
 def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:
