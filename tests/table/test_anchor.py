@@ -23,9 +23,9 @@ class TestAtCommit:
     def test_at_every_commit(self, strong):
         strong.set_properties({"anchor": "commit"})
         strong.append([row(5), row(6, "new")])
-        assert self.on_main(strong) == [1, 2, 5, 6]
+        assert self.on_main(strong) == [1, 2, 3, 4, 5, 6]
         strong.delete("id = 1")
-        assert self.on_main(strong) == [2, 5, 6]
+        assert self.on_main(strong) == [2, 3, 4, 5, 6]
         strong.update({"n": "n + 1"})
         assert self.on_main(strong) == [2, 3, 4, 5, 6]
         assert ids(strong) == [2, 3, 4, 5, 6]

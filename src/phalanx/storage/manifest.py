@@ -342,6 +342,11 @@ class ManifestVersion:
         cells = (table.column(name).to_pylist() for name in ("object_id", READ_VERSION))
         return [TimelineRow(*row) for row in zip(*cells, strict=True)]
 
+    def lost_leaves(self) -> set[str]:
+        """The leaves that have a timeline and no row: a transaction removes both or none."""
+        timelines = {row.leaf for row in self.timeline()}
+        return {leaf for leaf in timelines - self.leaf_ids() if leaf is not None}
+
     def changes_since(self, head: Head, columns: Sequence[str]) -> ManifestChanges | None:
         """What happened since an earlier head; None if this manifest does not continue from it.
 

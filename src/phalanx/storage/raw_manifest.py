@@ -76,6 +76,24 @@ class RawRow:
         id = names.transaction_row(record.id)
         return RawRow(id, TRANSACTION, None, record.to_metadata(), columns=columns)
 
+    def duplicate(self) -> RawRow:
+        """A row of its own with the same contents, which can be changed."""
+        metadata = None if self.metadata is None else dict(self.metadata)
+        return replace(
+            self, metadata=metadata, values=dict(self.values), columns=dict(self.columns)
+        )
+
+    def same_as(self, other: RawRow | None) -> bool:
+        """Whether a row of another version of the manifest has the same contents."""
+        return other is not None and replace(other, number=self.number) == self
+
+    def transaction(self) -> TransactionRecord | None:
+        """The transaction of a transaction row; None where the row is damaged."""
+        sequence, committed = self.sequence, self.committed_at
+        if sequence is None or committed is None or self.metadata is None:
+            return None
+        return TransactionRecord.from_row(sequence, committed, self.metadata)
+
     def copy(self, key: str) -> str | None:
         """A value of the metadata."""
         return (self.metadata or {}).get(key)
@@ -167,6 +185,24 @@ class RawVersion(ManifestVersion):
         heads = [row for row in heads if "sequence" in row.columns]
         return heads[0].head() if len(heads) == 1 else None
 
+    def row_count(self) -> int:
+        return int(self.dataset.count_rows())
+
+    def rows_by_id(self, ids: Sequence[str]) -> list[RawRow]:
+        """Rows by id, with what is in their columns about the version of a leaf."""
+        columns = ["object_id", "object_type", READ_VERSION, "version_number"]
+        rows = []
+        for cells in self._by_id(columns, ids).to_pylist():
+            id, type = cells.pop("object_id"), cells.pop("object_type")
+            known = {name: cell for name, cell in cells.items() if cell is not None}
+            rows.append(RawRow(id, type, None, {}, columns=known))
+        return rows
+
+    def as_manifest(self, head: Head) -> RawManifest:
+        """This version with all its rows, including statistics. Raises CorruptTable."""
+        rows = self.rows(statistics=True)
+        return RawManifest(self, rows, head, next((r for r in rows if r.id == HEAD_ID), None))
+
     def whole_before(self) -> Iterator[RawManifest]:
         """Earlier versions that have a head and all columns, newest first."""
         for number in reversed([v for v in self.versions() if v < self.version]):
@@ -177,9 +213,7 @@ class RawVersion(ManifestVersion):
                     continue
                 expected = manifest_schema(head.specs, head.transactions == "strong")
                 if set(expected.names) <= set(earlier.schema.names):
-                    rows = earlier.rows(statistics=True)
-                    row = next((row for row in rows if row.id == HEAD_ID), None)
-                    yield RawManifest(earlier, rows, head, row)
+                    yield earlier.as_manifest(head)
 
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""

@@ -18,8 +18,10 @@ from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
 from phalanx.model.filters import matches
 from phalanx.model.predicates import Predicate
+from phalanx.model.properties import ANCHOR
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
+from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
@@ -106,6 +108,8 @@ class TableTransaction:
         Phalanx cannot write to the table.
         """
         self._table = table
+        #: Whether all leaves are published at the end, for plain Lance readers.
+        self._publishes = False
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(WRITERS)
         try:
@@ -162,6 +166,8 @@ class TableTransaction:
         else:
             self._table._snapshot = self._transaction.commit()
             self.repeated = self._transaction.repeated
+        if self._publishes:
+            anchor(self._table._snapshot, self._pool)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -383,6 +389,8 @@ class TableTransaction:
         self._current()
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
+        if ANCHOR.name in values:
+            self._publishes = values[ANCHOR.name] == "commit"
 
     @_exclusive
     def evolve_partitioning(
