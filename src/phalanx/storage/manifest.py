@@ -241,6 +241,10 @@ class ManifestVersion:
         """The versions of the manifest that still exist, oldest first."""
         return sorted(entry["version"] for entry in self.dataset.version_refs())
 
+    def exists(self) -> bool:
+        """Whether this version still exists. A vacuum removes old ones."""
+        return self.version in self.versions()
+
     # Questions
 
     def head(self) -> Head:

@@ -15,14 +15,20 @@ import datetime as dt
 import json
 import secrets
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
+from phalanx.errors import (
+    CorruptTable,
+    InvalidInput,
+    PhalanxError,
+    TableNotFound,
+    UnsupportedTable,
+)
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.evolution import is_wider
 from phalanx.model.literals import quote
@@ -44,6 +50,8 @@ from phalanx.storage.manifest_update import (
     partition_texts,
 )
 from phalanx.storage.records import TransactionRecord
+
+T = TypeVar("T")
 
 _COPY_PREFIX = "partition."
 _ROW_NUMBER = "_rowid"
@@ -312,6 +320,20 @@ class RawManifest:
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""
         return self.handle.missing_indexes()
+
+
+def with_newest(location: Location, do: Callable[[RawManifest], T], statistics: bool = False) -> T:
+    """Do something with the newest version, and with a newer one if a vacuum has removed that.
+
+    Raises what `RawManifest.open` raises.
+    """
+    while True:
+        manifest = RawManifest.open(location, statistics)
+        try:
+            return do(manifest)
+        except (CorruptTable, TableNotFound):
+            if manifest.handle.exists():
+                raise
 
 
 def copy_key(field: PartitionField) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from phalanx.errors import CorruptTable
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.raw_manifest import RawManifest
+from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.format import count_text, size_text
 from phalanx.table.rules import RULES
 from phalanx.table.rules.rule import Problem
@@ -89,10 +89,13 @@ def check_table(source: Snapshot | Location) -> CheckReport:
 
 def _look(location: Location) -> CheckReport:
     try:
-        manifest = RawManifest.open(location)
+        return with_newest(location, _look_at)
     except CorruptTable as error:
         return CheckReport([manifest_unreadable(error)])
-    state = TableState(manifest, Survey(location))
+
+
+def _look_at(manifest: RawManifest) -> CheckReport:
+    state = TableState(manifest, Survey(manifest.location))
     problems = [problem for rule in RULES for problem in rule.find(state)]
     return CheckReport(
         sorted(problems, key=lambda problem: (problem.harmless, problem.kind, problem.where)),

@@ -15,7 +15,7 @@ from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion, SwapLost
-from phalanx.storage.raw_manifest import RawManifest
+from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.check import manifest_unreadable
 from phalanx.table.rules import RULES
 from phalanx.table.rules.draft import Draft
@@ -95,12 +95,15 @@ class _Repair:
 
     def draft(self, dry_run: bool = False) -> tuple[Draft | None, RepairReport]:
         """The table as it should be, and what is mended by that."""
+
+        def draft_of(manifest: RawManifest) -> tuple[Draft, RepairReport]:
+            draft = Draft(manifest, self._survey, self._stray)
+            return draft, mend(draft, dry_run)
+
         try:
-            manifest = RawManifest.open(self._location, statistics=True)
+            draft, report = with_newest(self._location, draft_of, statistics=True)
         except CorruptTable as error:
             return None, RepairReport(dry_run, [], [manifest_unreadable(error)])
-        draft = Draft(manifest, self._survey, self._stray)
-        report = mend(draft, dry_run)
         self.strays = draft.strays
         return draft, report
 

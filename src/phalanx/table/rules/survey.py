@@ -283,7 +283,8 @@ class Survey:
                 continue
             history.schemas.add(head.schema)
             history.sequences.add(head.sequence)
-            trail.follow(earlier, head)
+            if version < manifest.version:  # others may have committed since
+                trail.follow(earlier, head)
         if manifest.head.ours and manifest.head_row is not None:
             trail.follow(manifest.handle, manifest.head)
         existing = set(manifest.handle.versions())
