@@ -10,6 +10,7 @@ from typing import Any
 from phalanx.model.properties import ANCHOR
 from phalanx.storage.main_branch import MainBranch
 from phalanx.table.format import count_text
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 
 log = logging.getLogger("phalanx")
@@ -31,6 +32,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     head = snapshot.head
     if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
         return []
+    reach("anchor.before")
     held: set[str] = set()
     waiting = dict(snapshot.leaves.versions(chosen))
     for _ in range(_ROUNDS):
