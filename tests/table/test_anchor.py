@@ -5,8 +5,11 @@ import datetime as dt
 import lance
 import pytest
 
+import phalanx
+from phalanx.table import anchor as anchoring
 from tests.table.aging import changed_table, leaf_of, vacuum
-from tests.table.rows import ids, row
+from tests.table.rows import ROWS, SCHEMA, ids, row
+from tests.transaction import sabotage
 
 
 class TestAtCommit:
@@ -20,12 +23,48 @@ class TestAtCommit:
     def test_by_default_commits_do_not_show_on_main(self, strong):
         assert self.on_main(strong) == []
 
+    def test_setting_it_publishes_at_once(self, strong):
+        strong.set_properties({"anchor": "commit"})
+        assert self.on_main(strong) == [1, 2, 3, 4]
+
+    def test_also_among_other_changes(self, strong):
+        with strong.transaction() as tx:
+            tx.append([row(5), row(6, "new")])
+            tx.set_properties({"anchor": "commit"})
+        assert self.on_main(strong) == [1, 2, 3, 4, 5, 6]
+
+    @pytest.mark.parametrize("value", ["maintenance", "never", None])
+    def test_other_values_publish_nothing(self, strong, value):
+        strong.set_properties({"anchor": value})
+        assert self.on_main(strong) == []
+
+    def test_a_retry_after_a_crash_publishes(self, strong):
+        step = "anchor.before"
+        with sabotage.failing(step, "raise"), pytest.raises(OSError, match=step):
+            strong.set_properties({"anchor": "commit"}, transaction_id="on")
+        assert self.on_main(strong) == []
+        strong.set_properties({"anchor": "commit"}, transaction_id="on")
+        assert self.on_main(strong) == [1, 2, 3, 4]
+
+    def test_a_commit_in_between_is_published_too(self, strong, monkeypatch):
+        """The snapshot that is published is no longer the newest one: main must not go back."""
+        real, others = anchoring.publish, iter([[row(5)]])
+
+        def publish_late(*arguments):
+            for rows in others:
+                phalanx.open(strong.uri).append(rows)
+            return real(*arguments)
+
+        monkeypatch.setattr(anchoring, "publish", publish_late)
+        strong.set_properties({"anchor": "commit"})
+        assert self.on_main(strong) == [1, 2, 3, 4, 5]
+
     def test_at_every_commit(self, strong):
         strong.set_properties({"anchor": "commit"})
         strong.append([row(5), row(6, "new")])
-        assert self.on_main(strong) == [1, 2, 5, 6]
+        assert self.on_main(strong) == [1, 2, 3, 4, 5, 6]
         strong.delete("id = 1")
-        assert self.on_main(strong) == [2, 5, 6]
+        assert self.on_main(strong) == [2, 3, 4, 5, 6]
         strong.update({"n": "n + 1"})
         assert self.on_main(strong) == [2, 3, 4, 5, 6]
         assert ids(strong) == [2, 3, 4, 5, 6]
@@ -42,6 +81,33 @@ class TestAtCommit:
         strong.append([row(9, "b")])
         assert ids(strong) == [2, 4, 5, 6, 8, 9]
         assert self.on_main(strong) == [2, 4, 5, 6, 8, 9]
+
+
+class TestWithoutPublishing:
+    """Plain Lance reads a leaf at the version that the table is at."""
+
+    @pytest.fixture(params=["strong", "weak"])
+    def strong_or_weak(self, request, root):
+        return phalanx.create(root, SCHEMA, ["part"], transactions=request.param).append(ROWS)
+
+    def test_a_leaf_of_a_plan(self, strong_or_weak):
+        leaf = strong_or_weak.scan(where="part = 'a' AND id = 1").plan().leaves[0]
+        dataset = leaf.open()
+        assert isinstance(dataset, lance.LanceDataset)
+        assert sorted(dataset.to_table()["id"].to_pylist()) == [1, 2]
+        assert leaf.version is None or dataset.version == leaf.version
+
+    def test_stays_at_its_version(self, strong):
+        leaf = strong.scan(where="part = 'a'").plan().leaves[0]
+        strong.delete("id = 1")
+        assert leaf.open().count_rows() == 2
+
+    def test_a_partition(self, strong_or_weak):
+        found = []
+        for leaf in strong_or_weak.partitions().to_pylist():
+            dataset = lance.dataset(leaf["uri"], version=leaf["version"])
+            found += dataset.to_table()["id"].to_pylist()
+        assert sorted(found) == [1, 2, 3, 4]
 
 
 @pytest.fixture

@@ -164,7 +164,8 @@ def _check(arguments: Arguments) -> object:
 
 
 def _repair(arguments: Arguments) -> object:
-    return phalanx.repair(arguments.table, arguments.dry_run, dict(arguments.storage_option))
+    options = dict(arguments.storage_option)
+    return phalanx.repair(arguments.table, arguments.dry_run, options, stray=arguments.stray)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -251,7 +252,14 @@ def _parser() -> argparse.ArgumentParser:
     dry_run(vacuum)
 
     command("check", _check, "Look for every inconsistency.")
-    dry_run(command("repair", _repair, "Repair what check finds where that is possible."))
+    repair = command("repair", _repair, "Repair what check finds where that is possible.")
+    repair.add_argument(
+        "--stray",
+        choices=["keep", "take", "drop"],
+        default="keep",
+        help="what to do with rows that only you can tell whether they belong to the table",
+    )
+    dry_run(repair)
     return parser
 
 

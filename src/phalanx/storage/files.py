@@ -34,7 +34,7 @@ from lance.schema import LanceSchema
 from phalanx.errors import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
-from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.location import MANIFEST, Location
 
 #: An unreferenced file younger than this is only removed by force: a writer that is still running
@@ -402,10 +402,7 @@ def _by_version(handle: Any, folder: DatasetFolder) -> dict[int, set[str]]:
 
 
 def _transaction_file(handle: Any, version: int) -> str | None:
-    try:
-        transaction = handle.read_transaction(version)
-    except (OSError, ValueError, NotImplementedError):
-        return None
+    transaction = read_transaction(handle, version)
     if transaction is None:
         return None
     return f"_transactions/{transaction.read_version}-{transaction.uuid}.txn"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from phalanx.errors import (
     CorruptTable,
@@ -211,3 +212,14 @@ def damaged_leaf(uri: str, error: Exception, options: Mapping[str, str] | None) 
 def refused_filter(text: str, error: Exception) -> InvalidInput:
     """The error for a filter that Lance cannot evaluate."""
     return InvalidInput(f"Lance cannot evaluate {text}: {reason(error).split(': ', 1)[-1]}")
+
+
+def read_transaction(handle: Any, version: int) -> Any:
+    """The Lance transaction that made a version of a dataset; None if Lance cannot tell.
+
+    Lance has no Python value for some operations, such as a compaction of files with an index.
+    """
+    try:
+        return handle.read_transaction(version)
+    except (*LANCE_ERRORS, NotImplementedError, TypeError):
+        return None

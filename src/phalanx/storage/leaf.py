@@ -8,7 +8,6 @@ not visible until the manifest refers to their version.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,7 @@ from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
-from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.leaf_delta import LeafDelta, Written
@@ -34,10 +33,10 @@ from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
 
-log = logging.getLogger("phalanx")
-
 #: The version of a newly created leaf, which has no rows.
 EMPTY_VERSION = 1
+#: What the commits of weak tables on main say, so that those of other clients can be told apart.
+COMMIT_MESSAGE = "phalanx"
 #: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
 #: The largest batch that is read from a leaf, in bytes and in rows. Lance's default of 8,192 rows
@@ -203,6 +202,7 @@ class Leaf:
                 delta.operation(self.schema),
                 read_version=base,
                 storage_options=self.location.options,
+                commit_message=COMMIT_MESSAGE,
             )
         except (OSError, lance.commit.CommitConflictError) as error:
             # The commit may have landed even if its reply was lost: main then has its files.
@@ -242,24 +242,6 @@ class Leaf:
         with evaluating(self.location, self.uri, self._mapping(handle), None):
             return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in rows)
 
-    def anchor(self, version: int | None) -> bool:
-        """Publish a detached version on the leaf's main branch, unless it is there already.
-
-        Plain Lance readers of the leaf then see its rows, and their cleanup keeps its files.
-        Returns whether anything was published. Failures are logged and have no other effect.
-        """
-        try:
-            main = self.open(None)
-            last = main.read_transaction(main.version)
-            operation = getattr(last, "operation", None)
-            if isinstance(operation, LanceOperation.Restore) and operation.version == version:
-                return False
-            self.open(version).restore()
-        except (OSError, ValueError, PhalanxError) as error:
-            log.debug("the leaf %s was not anchored: %s", self.uri, error)
-            return False
-        return True
-
     def size(self, version: int | None) -> tuple[int, int]:
         """The size of a version's data files in bytes, and the number of its fragments."""
         fragments = self.open(version).get_fragments()
@@ -275,8 +257,8 @@ class Leaf:
         version = until
         while version != since:
             try:
-                transaction = self.open(version).read_transaction(version)
-            except (CorruptTable, *LANCE_ERRORS):
+                transaction = read_transaction(self.open(version), version)
+            except CorruptTable:
                 return None
             if transaction is None or len(changes) > _LONGEST_LINE:
                 return None
@@ -413,7 +395,7 @@ def rewritten_version(location: Location, folder: str, since: int, until: int) -
     version = until
     for _ in range(_LONGEST_LINE):
         handle = open_leaf(location, folder, version)
-        transaction = handle.read_transaction(version)
+        transaction = read_transaction(handle, version)
         if transaction is not None and isinstance(transaction.operation, LanceOperation.Overwrite):
             before = open_leaf(location, folder, since)
             same = transaction.read_version == since and handle.count_rows() == before.count_rows()

@@ -23,7 +23,7 @@ from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION, manifest_schema, partition_columns
-from phalanx.storage.names import leaf_version, spec_of
+from phalanx.storage.names import SEPARATOR, is_leaf_id, leaf_version, spec_of
 from phalanx.storage.records import LeafRow
 
 Array = np.ndarray[Any, Any]
@@ -63,10 +63,11 @@ class LeafIndex:
 
     @staticmethod
     def of_rows(rows: pa.Table, manifest: ManifestVersion, head: Head) -> LeafIndex:
-        """The leaves in rows of the manifest.
+        """The leaves in rows of the manifest; tables of other clients are left out.
 
-        Raises CorruptTable if a column of partition values is missing, and UnsupportedTable if
-        another client has made the table without it. It may do so as long as there is no leaf.
+        Raises CorruptTable if a column of partition values is missing or if the row of a leaf fits
+        no spec, and UnsupportedTable if another client has made the table without such a column. It
+        may do so as long as there is no leaf.
         """
         for name, field in partition_columns(head.specs).items():
             if name not in rows.schema.names and not (head.ours or rows.num_rows):
@@ -77,7 +78,7 @@ class LeafIndex:
                 # A transaction that failed before its swap has widened the column.
                 index = rows.schema.names.index(name)
                 rows = rows.set_column(index, name, rows.column(name).cast(field.result_type))
-        return LeafIndex._sorted(_completed(rows, manifest), head.specs)
+        return LeafIndex._sorted(_leaves_in(_completed(rows, manifest), manifest, head), head.specs)
 
     @staticmethod
     def _sorted(rows: pa.Table, specs: Iterable[PartitionSpec]) -> LeafIndex:
@@ -490,6 +491,32 @@ def _lost(column: str, field_id: str, uri: str, ours: bool) -> PhalanxError:
         f"the values of its partition field {field_id!r} are not known: the Lance partitioning "
         "specification asks for this column, and its client must add it"
     )
+
+
+def _leaves_in(rows: pa.Table, manifest: ManifestVersion, head: Head) -> pa.Table:
+    """The rows of leaves, without the tables of other clients.
+
+    Raises CorruptTable for a leaf that fits no spec: nothing says which rows are in it.
+    """
+    ids = rows.column("object_id")
+    depths = pc.count_substring(ids, SEPARATOR)
+    fits = pa.scalar(False)
+    for spec in head.specs:
+        named = pc.starts_with(ids, spec.namespace + SEPARATOR)
+        has_depth = pc.equal(depths, len(spec.fields) + 1)
+        of_spec = pc.fill_null(pc.equal(rows.column("spec_id"), spec.id), False)
+        fits = pc.or_(fits, pc.and_(of_spec, pc.and_(named, has_depth)))
+    leaves = rows.filter(fits)
+    if leaves.num_rows == rows.num_rows:
+        return rows
+    for id in ids.filter(pc.invert(fits)).to_pylist():
+        if is_leaf_id(id):
+            raise CorruptTable(
+                f"the row {id} in the manifest of {manifest.location.uri} fits no partition spec "
+                "of the table, so its rows cannot be read: run repair(). A row that it cannot mend "
+                "does not belong to the table and can be deleted from __manifest with Lance"
+            )
+    return leaves
 
 
 def _completed(rows: pa.Table, manifest: ManifestVersion) -> pa.Table:

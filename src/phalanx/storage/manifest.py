@@ -242,6 +242,10 @@ class ManifestVersion:
         """The versions of the manifest that still exist, oldest first."""
         return sorted(entry["version"] for entry in self.dataset.version_refs())
 
+    def exists(self) -> bool:
+        """Whether this version still exists. A vacuum removes old ones."""
+        return self.version in self.versions()
+
     # Questions
 
     def head(self) -> Head:
@@ -343,6 +347,11 @@ class ManifestVersion:
         table = self._read(["object_id", READ_VERSION], f"object_type = '{VERSION}'")
         cells = (table.column(name).to_pylist() for name in ("object_id", READ_VERSION))
         return [TimelineRow(*row) for row in zip(*cells, strict=True)]
+
+    def lost_leaves(self) -> set[str]:
+        """The leaves that have a timeline and no row: a transaction removes both or none."""
+        timelines = {row.leaf for row in self.timeline()}
+        return {leaf for leaf in timelines - self.leaf_ids() if leaf is not None}
 
     def changes_since(
         self, head: Head, columns: Sequence[str], most: int

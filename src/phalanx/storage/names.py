@@ -80,6 +80,11 @@ def is_leaf_folder(name: str) -> bool:
     return _LEAF_FOLDER.fullmatch(name) is not None
 
 
+def leaf_in(folder: str) -> str:
+    """The id of the leaf that a folder is named after."""
+    return folder.partition("_")[2]
+
+
 def spec_of(id: str) -> int | None:
     """The spec of a namespace or leaf; None for an id that is neither."""
     first = id.split(SEPARATOR, 1)[0]

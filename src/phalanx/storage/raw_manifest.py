@@ -15,14 +15,20 @@ import datetime as dt
 import json
 import secrets
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, UnsupportedTable
+from phalanx.errors import (
+    CorruptTable,
+    InvalidInput,
+    PhalanxError,
+    TableNotFound,
+    UnsupportedTable,
+)
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.literals import quote
 from phalanx.model.promotion import is_wider
@@ -44,6 +50,8 @@ from phalanx.storage.manifest_update import (
     partition_texts,
 )
 from phalanx.storage.records import TransactionRecord
+
+T = TypeVar("T")
 
 _COPY_PREFIX = "partition."
 _ROW_NUMBER = "_rowid"
@@ -75,6 +83,24 @@ class RawRow:
         columns = {"sequence": record.sequence, "committed_at": record.committed_at}
         id = names.transaction_row(record.id)
         return RawRow(id, TRANSACTION, None, record.to_metadata(), columns=columns)
+
+    def duplicate(self) -> RawRow:
+        """A row of its own with the same contents, which can be changed."""
+        metadata = None if self.metadata is None else dict(self.metadata)
+        return replace(
+            self, metadata=metadata, values=dict(self.values), columns=dict(self.columns)
+        )
+
+    def same_as(self, other: RawRow | None) -> bool:
+        """Whether a row of another version of the manifest has the same contents."""
+        return other is not None and replace(other, number=self.number) == self
+
+    def transaction(self) -> TransactionRecord | None:
+        """The transaction of a transaction row; None where the row is damaged."""
+        sequence, committed = self.sequence, self.committed_at
+        if sequence is None or committed is None or self.metadata is None:
+            return None
+        return TransactionRecord.from_row(sequence, committed, self.metadata)
 
     def copy(self, key: str) -> str | None:
         """A value of the metadata."""
@@ -167,6 +193,24 @@ class RawVersion(ManifestVersion):
         heads = [row for row in heads if "sequence" in row.columns]
         return heads[0].head(self.location.uri) if len(heads) == 1 else None
 
+    def row_count(self) -> int:
+        return int(self.dataset.count_rows())
+
+    def rows_by_id(self, ids: Sequence[str]) -> list[RawRow]:
+        """Rows by id, with what is in their columns about the version of a leaf."""
+        columns = ["object_id", "object_type", READ_VERSION, "version_number"]
+        rows = []
+        for cells in self._by_id(columns, ids).to_pylist():
+            id, type = cells.pop("object_id"), cells.pop("object_type")
+            known = {name: cell for name, cell in cells.items() if cell is not None}
+            rows.append(RawRow(id, type, None, {}, columns=known))
+        return rows
+
+    def as_manifest(self, head: Head) -> RawManifest:
+        """This version with all its rows, including statistics. Raises CorruptTable."""
+        rows = self.rows(statistics=True)
+        return RawManifest(self, rows, head, next((r for r in rows if r.id == HEAD_ID), None))
+
     def whole_before(self) -> Iterator[RawManifest]:
         """Earlier versions that have a head and all columns, newest first."""
         for number in reversed([v for v in self.versions() if v < self.version]):
@@ -177,9 +221,7 @@ class RawVersion(ManifestVersion):
                     continue
                 expected = manifest_schema(head.specs, head.transactions == "strong")
                 if set(expected.names) <= set(earlier.schema.names):
-                    rows = earlier.rows(statistics=True)
-                    row = next((row for row in rows if row.id == HEAD_ID), None)
-                    yield RawManifest(earlier, rows, head, row)
+                    yield earlier.as_manifest(head)
 
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""
@@ -278,6 +320,20 @@ class RawManifest:
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""
         return self.handle.missing_indexes()
+
+
+def with_newest(location: Location, do: Callable[[RawManifest], T], statistics: bool = False) -> T:
+    """Do something with the newest version, and with a newer one if a vacuum has removed that.
+
+    Raises what `RawManifest.open` raises.
+    """
+    while True:
+        manifest = RawManifest.open(location, statistics)
+        try:
+            return do(manifest)
+        except (CorruptTable, TableNotFound):
+            if manifest.handle.exists():
+                raise
 
 
 def copy_key(field: PartitionField) -> str:

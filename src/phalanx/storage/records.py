@@ -71,6 +71,8 @@ class TransactionRecord:
     removals: int | None = None
     #: How many snapshots it expired.
     snapshots: int | None = None
+    #: Ids of the stray rows that it took in or gave up.
+    settled: tuple[str, ...] = ()
 
     @property
     def may_remove_leaves(self) -> bool:
@@ -82,10 +84,19 @@ class TransactionRecord:
         """Whether rows may have moved from one leaf to another."""
         return self.operation == MOVES_ROWS or bool(self.rows_removed and self.rows_added)
 
+    @property
+    def looks_at_rows(self) -> bool:
+        """Whether it may have deleted, changed or replaced rows that were there.
+
+        Had other rows been there, it might have removed them, too.
+        """
+        return self.operation not in _ADDS_ONLY
+
     def to_metadata(self) -> dict[str, str]:
         texts: dict[str, str | None] = {
             "transaction_id": self.id,
             "operation": self.operation,
+            "settled": " ".join(self.settled) or None,
             **{key: _text(getattr(self, name)) for name, key in _COUNTS.items()},
             # Copies of typed columns, for repair.
             "sequence": str(self.sequence),
@@ -94,10 +105,17 @@ class TransactionRecord:
         return {key: text for key, text in texts.items() if text is not None}
 
     @staticmethod
-    def of(head: Head, operation: str, **counts: int) -> TransactionRecord:
+    def of(
+        head: Head, operation: str, settled: tuple[str, ...] = (), **counts: int
+    ) -> TransactionRecord:
         """The record of the transaction that writes a head."""
         return TransactionRecord(
-            head.transaction_id, head.sequence, head.committed_at, operation, **counts
+            head.transaction_id,
+            head.sequence,
+            head.committed_at,
+            operation,
+            settled=settled,
+            **counts,
         )
 
     @staticmethod
@@ -110,12 +128,36 @@ class TransactionRecord:
             sequence,
             committed_at,
             metadata.get("operation"),
+            settled=tuple(metadata.get("settled", "").split()),
             **counts,
         )
 
 
 #: The operation that moves rows to other leaves without changing them.
 MOVES_ROWS = "rewrite"
+#: The operations that add rows, move them, or change none.
+_ADDS_ONLY = frozenset(
+    {
+        "create",
+        "append",
+        "optimize",
+        MOVES_ROWS,
+        "repair",
+        "vacuum",
+        "expire",
+        "tag",
+        "properties",
+        "make strong",
+        "evolve partitioning",
+        "add column",
+        "rename column",
+        "change type",
+        "make nullable",
+        "describe column",
+        "move column",
+        "reorder columns",
+    }
+)
 #: The counts of a transaction and their keys in the metadata.
 _COUNTS = {
     "rows_added": "rows_added",

@@ -2,28 +2,81 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from concurrent.futures import Executor
 from typing import Any
 
 from phalanx.model.properties import ANCHOR
-from phalanx.storage.leaf import Leaf
+from phalanx.storage.main_branch import MainBranch
+from phalanx.table.format import count_text
+from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 
+log = logging.getLogger("phalanx")
 
-def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> None:
+#: How often leaves are published again that other transactions changed meanwhile.
+_ROUNDS = 10
+
+
+def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     """Publish the version of each leaf on its main branch.
 
-    `chosen` are the indices of the leaves in the snapshot; None for all leaves. Has no effect if
-    the table is weak or its property `anchor` is "never".
+    `chosen` are the indices of the leaves in the snapshot; None for all leaves. Leaves that are
+    changed meanwhile are published as they are then, so that main never falls behind. Has no effect
+    if the table is weak or its property `anchor` is "never".
+
+    Nothing is published over commits of other clients. Returns a note that says so, if there are
+    some.
     """
     head = snapshot.head
     if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
-        return
-    leaves = snapshot.leaves
-    versions = leaves.versions(chosen)
+        return []
+    reach("anchor.before")
+    held: set[str] = set()
+    waiting = dict(snapshot.leaves.versions(chosen))
+    for _ in range(_ROUNDS):
+        held |= publish(snapshot, pool, waiting)
+        newest = Snapshot.latest(snapshot.location, snapshot)
+        if newest.sequence == snapshot.sequence:
+            break
+        now = dict(newest.leaves.versions())
+        waiting = {name: now[name] for name, at in waiting.items() if now.get(name, at) != at}
+        if not waiting:
+            break
+        snapshot = newest
+    if not held:
+        return []
+    note = (
+        f"{count_text(len(held), 'leaf')} not published, because another client has written to "
+        f"the main branch, such as {min(held)}: run check()"
+    )
+    log.warning("%s: %s", snapshot.location.uri, note)
+    return [note]
 
-    def publish(leaf: tuple[str, int | None]) -> None:
-        folder, version = leaf
-        Leaf(snapshot.location, folder, head.schema).anchor(version)
 
-    list(pool.map(publish, versions))
+def publish(
+    snapshot: Snapshot,
+    pool: Executor,
+    versions: dict[str, int | None],
+    over: Collection[str] = (),
+) -> set[str]:
+    """Publish versions of leaves by folder; those in `over` also over commits of other clients.
+
+    Returns the folders of the leaves that were not published because of such commits.
+    """
+
+    def attempt(name: str, settled: Collection[str]) -> bool:
+        main = MainBranch(snapshot.location, name)
+        return not main.publish(versions[name], settled, over_all=name in over)
+
+    def publish_all(names: Collection[str], settled: Collection[str]) -> set[str]:
+        done = pool.map(lambda name: attempt(name, settled), names)
+        return {name for name, is_done in zip(names, done, strict=True) if not is_done}
+
+    held = publish_all(versions, ())
+    if held:
+        records = Snapshot.latest(snapshot.location).manifest.transactions()
+        settled = {id for record in records for id in record.settled}
+        held = publish_all(held, settled) if settled else held
+    return held

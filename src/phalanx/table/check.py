@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from phalanx.errors import CorruptTable
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.raw_manifest import RawManifest
+from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.format import count_text, size_text
 from phalanx.table.rules import RULES
 from phalanx.table.rules.rule import Problem
@@ -37,6 +37,17 @@ class CheckReport:
     def damage(self) -> list[Problem]:
         return [problem for problem in self.problems if not problem.harmless]
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether the manifest could not be read, so that nothing else was looked at."""
+        return any(problem.kind == MANIFEST_UNREADABLE for problem in self.problems)
+
+    def confirming(self, earlier: CheckReport) -> CheckReport:
+        """This report without the damage that an earlier one does not have."""
+        found = {(problem.kind, problem.where) for problem in earlier.damage}
+        confirmed = [p for p in self.problems if p.harmless or (p.kind, p.where) in found]
+        return replace(self, problems=confirmed)
+
     def __str__(self) -> str:
         counts = {"leaf": self.leaves, "snapshot": self.snapshots, "file": self.files}
         seen = ", ".join(count_text(number, thing) for thing, number in counts.items())
@@ -61,14 +72,30 @@ class CheckReport:
 def check_table(source: Snapshot | Location) -> CheckReport:
     """Look for everything that is not as it should be, in the table as it is now.
 
+    Writers, vacuum and optimize may run meanwhile. What they change between two looks at the same
+    thing can seem to be damage, so damage is reported only if a second look finds it again.
+
     Raises TableNotFound where there is no table, UnsupportedTable where it is newer than we are.
     """
     location = source if isinstance(source, Location) else source.location
+    report = _look(location)
+    if report.is_blind:
+        report = _look(location)
+    if report.ok or report.is_blind:
+        return report
+    again = _look(location)
+    return report if again.is_blind else again.confirming(report)
+
+
+def _look(location: Location) -> CheckReport:
     try:
-        manifest = RawManifest.open(location)
+        return with_newest(location, _look_at)
     except CorruptTable as error:
         return CheckReport([manifest_unreadable(error)])
-    state = TableState(manifest, Survey(location))
+
+
+def _look_at(manifest: RawManifest) -> CheckReport:
+    state = TableState(manifest, Survey(manifest.location))
     problems = [problem for rule in RULES for problem in rule.find(state)]
     return CheckReport(
         sorted(problems, key=lambda problem: (problem.harmless, problem.kind, problem.where)),

@@ -528,7 +528,9 @@ class Optimizing:
         """Publish the leaf versions for plain Lance readers."""
         if self.report.leaves:
             last = Snapshot.latest(self.location)
-            anchor(last, pool, Plan(last, predicate_of(self.where, last)).indices)
+            self.report.notes += anchor(
+                last, pool, Plan(last, predicate_of(self.where, last)).indices
+            )
 
     def _count(self, result: Compacted) -> None:
         """Add the result of one leaf to the report."""

@@ -15,6 +15,8 @@ from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
+from phalanx.storage.leaf import open_leaf
+from phalanx.storage.location import Location
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.transaction.snapshot import Snapshot
@@ -39,6 +41,16 @@ class PlannedLeaf:
     row: LeafRow
     #: The residual as a predicate.
     where: Predicate | None
+    location: Location
+
+    def open(self) -> Any:
+        """Open the leaf with plain Lance, at the version that the scan reads.
+
+        Returns a `lance.LanceDataset`, which is for reading only: what is written through it is not
+        part of the table. It has the columns that the leaf was last written with, and all of its
+        rows, also those that do not match the filter. Raises CorruptTable if the version is gone.
+        """
+        return open_leaf(self.location, self.row.location, self.version)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={shortened(str(v))}" for k, v in self.values.items())
@@ -111,6 +123,7 @@ class Plan:
             residual=None if where is None else to_sql(where),
             row=row,
             where=where,
+            location=self.snapshot.location,
         )
 
     def explain(self, columns: Sequence[str] | None = None) -> str:

@@ -6,19 +6,23 @@ they still find cannot be mended. Only then is anything written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from phalanx.errors import CorruptTable
+from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.storage import raw_manifest
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion, SwapLost
-from phalanx.storage.raw_manifest import RawManifest
+from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.check import manifest_unreadable
 from phalanx.table.rules import RULES
 from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.rule import Problem
+from phalanx.table.rules.stray import KEEP, TAKE, Stray, check_choice
 from phalanx.table.rules.survey import Survey
+from phalanx.table.strays import settle
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.swap import Proposal, swap_head
 
@@ -36,6 +40,12 @@ class RepairReport:
         """Whether nothing is left that repair cannot mend."""
         return not self.unmended
 
+    def without(self, failed: Collection[Problem], reason: str) -> RepairReport:
+        """This report after some of the problems could not be mended after all."""
+        kept = [problem for problem in self.mended if problem not in failed]
+        told = [replace(problem, what=f"{problem.what}; {reason}") for problem in failed]
+        return replace(self, mended=kept, unmended=[*self.unmended, *told])
+
     def __str__(self) -> str:
         if not self.mended and not self.unmended:
             return "nothing to repair"
@@ -44,34 +54,58 @@ class RepairReport:
         return "\n".join([*lines, *(f"cannot mend {problem}" for problem in self.unmended)])
 
 
-def repair_table(location: Location, dry_run: bool = False) -> RepairReport:
+def repair_table(location: Location, dry_run: bool = False, stray: str = KEEP) -> RepairReport:
     """Mend what copies and earlier versions of the manifest can tell, and say what they cannot.
 
-    What is written goes through one transaction, so concurrent readers see the table as it
-    was before or after. Raises TableNotFound where there is no table, UnsupportedTable where it
-    is not ours to write, and ConflictError where others kept writing.
+    `stray` says what to do with rows of which only a person can say whether they belong to the
+    table: "keep" reports them, "take" adds them to the table, "drop" gives them up.
+
+    What is written goes through one transaction, and another one for stray rows, so concurrent
+    readers see the table as it was before or after. Raises TableNotFound where there is no table,
+    UnsupportedTable where it is not ours to write, InvalidInput for another choice, and
+    ConflictError where others kept writing.
     """
-    repair = _Repair(location)
+    check_choice(stray)
+    repair = _Repair(location, stray)
     # Files are looked at before others have to wait for the lock.
     draft, report = repair.draft(dry_run)
-    if dry_run or draft is None or not draft.has_changes:
+    if report.unmended:
+        # What others change during the look can seem to be damage.
+        repair = _Repair(location, stray)
+        draft, report = repair.draft(dry_run)
+    if dry_run or draft is None:
         return report
-    return swap_head(location, "repair", repair.decide)
+    if draft.has_changes:
+        report = swap_head(location, "repair", repair.decide)
+    if repair.strays:
+        try:
+            settle(location, repair.strays, take=stray == TAKE)
+        except InvalidInput as error:
+            report = report.without({stray.problem for stray in repair.strays}, str(error))
+    return report
 
 
 class _Repair:
     """A repair, worked out again on what is there by then where others come first."""
 
-    def __init__(self, location: Location) -> None:
-        self._location, self._survey = location, Survey(location)
+    def __init__(self, location: Location, stray: str) -> None:
+        self._location, self._survey, self._stray = location, Survey(location), stray
+        #: The stray rows to take in or to give up after the repair.
+        self.strays: list[Stray] = []
 
     def draft(self, dry_run: bool = False) -> tuple[Draft | None, RepairReport]:
         """The table as it should be, and what is mended by that."""
+
+        def draft_of(manifest: RawManifest) -> tuple[Draft, RepairReport]:
+            draft = Draft(manifest, self._survey, self._stray)
+            return draft, mend(draft, dry_run)
+
         try:
-            draft = Draft(RawManifest.open(self._location, statistics=True), self._survey)
+            draft, report = with_newest(self._location, draft_of, statistics=True)
         except CorruptTable as error:
             return None, RepairReport(dry_run, [], [manifest_unreadable(error)])
-        return draft, mend(draft, dry_run)
+        self.strays = draft.strays
+        return draft, report
 
     def decide(self) -> Proposal[RepairReport] | RepairReport:
         draft, report = self.draft()
@@ -113,9 +147,8 @@ class _Repair:
         reach("repair.published")
         raw_manifest.create_missing_indexes(self._location)
         for name, row in draft.new_mains.items():
-            leaf = Leaf(self._location, name, draft.head.schema)
-            leaf.create()
-            leaf.anchor(row.version)
+            Leaf(self._location, name, draft.head.schema).create()
+            MainBranch(self._location, name).publish(row.version)
         return report
 
 

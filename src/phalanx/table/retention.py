@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.errors import InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
@@ -141,7 +141,8 @@ class Retention:
         for version in (v for v in versions if v >= first):
             sequence = None
             # A version that cannot be read is skipped only if nothing expires, never by mistake.
-            with contextlib.suppress(*((OSError, ValueError) if cutoff is None else ())):
+            errors = (OSError, ValueError, PhalanxError) if cutoff is None else ()
+            with contextlib.suppress(*errors):
                 sequence = ManifestVersion(newest.location, version).sequence()
             if sequence is not None and sequence >= head.oldest:
                 oldest, first_open = sequence, version
@@ -303,9 +304,14 @@ def _proposal(
 
 
 def _rows_without(manifest: ManifestVersion, needed: set[tuple[str, int]]) -> list[TimelineRow]:
-    """The timeline rows of leaf versions that are not needed, sorted."""
+    """The timeline rows of leaf versions that are not needed, sorted.
+
+    Those of a leaf whose own row is lost are kept: repair needs them.
+    """
     rows = manifest.timeline()
-    return sorted(row for row in rows if (row.leaf, row.read_version) not in needed)
+    candidates = [row for row in rows if (row.leaf, row.read_version) not in needed]
+    leaves = manifest.leaf_ids() if candidates else set()
+    return sorted(row for row in candidates if row.leaf in leaves or row.leaf is None)
 
 
 def _transactions_before(newest: Snapshot, retention: Retention) -> list[TransactionRecord]:

@@ -411,7 +411,7 @@ class Rewriting:
         last = Snapshot.latest(self.location)
         self.report.left = len(_selected(last, self.where))
         if self.touched:
-            anchor(last, pool, _indices(last, self.touched))
+            self.report.notes += anchor(last, pool, _indices(last, self.touched))
 
 
 def _run(job: Rewriting, first: Snapshot, pool: Executor) -> None:

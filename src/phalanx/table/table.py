@@ -121,15 +121,19 @@ def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckRe
 
 
 def repair(
-    uri: Uri, dry_run: bool = False, storage_options: Mapping[str, str] | None = None
+    uri: Uri,
+    dry_run: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    stray: str = "keep",
 ) -> RepairReport:
     """Repair the damage that `check` finds, even in a table that no longer opens.
 
-    The report lists what was repaired and what cannot be. With `dry_run` nothing is written.
+    See `Table.repair`.
     """
     location = Location(uri, storage_options)
     with location.naming_failures():
-        return repair_table(location, dry_run)
+        return repair_table(location, dry_run, stray)
 
 
 class Table:
@@ -508,7 +512,8 @@ class Table:
 
         - `anchor`: When leaf versions are published on the main branches of the leaves, where
           plain Lance readers see them: at "maintenance" (the default: in `optimize`, `rewrite`
-          and `vacuum`), at every "commit", or "never".
+          and `vacuum`), at every "commit", or "never". Setting "commit" also publishes every leaf
+          at once.
         - `retention.snapshots`: How long a snapshot is kept after a newer one replaced it, such
           as "30 days". The default is 7 days.
         - `retention.min_snapshots`: How many of the newest snapshots are kept, whatever their
@@ -805,12 +810,23 @@ class Table:
         return check_table(self._snapshot)
 
     @_naming_failures
-    def repair(self, dry_run: bool = False) -> RepairReport:
+    def repair(self, dry_run: bool = False, *, stray: str = "keep") -> RepairReport:
         """Repair the damage that `check` finds.
 
-        The report lists what was repaired and what cannot be. With `dry_run` nothing is written.
+        The report lists what was repaired and what cannot be.
+
+        Args:
+            dry_run: Report what would be repaired, and write nothing.
+            stray: What to do with rows in the table's folders of which only you can say whether
+                they belong to it: another client has committed them to a leaf, or their leaf was
+                lost and rows were changed since. "keep" reports them, "take" makes them part of
+                the table, "drop" gives them up.
+
+        Raises:
+            InvalidInput: `stray` has another value.
+            ConflictError: Other transactions kept committing; try again.
         """
-        report = repair_table(self._snapshot.location, dry_run)
+        report = repair_table(self._snapshot.location, dry_run, stray)
         if not dry_run:
             self.refresh()
         return report

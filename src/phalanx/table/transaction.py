@@ -19,8 +19,10 @@ from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
 from phalanx.model.filters import matches
 from phalanx.model.predicates import Predicate
+from phalanx.model.properties import ANCHOR
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
+from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
@@ -110,6 +112,8 @@ class TableTransaction:
         Phalanx cannot write to the table.
         """
         self._table = table
+        #: Whether all leaves are published at the end, for plain Lance readers.
+        self._publishes = False
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(WRITERS)
         if durable is None:
@@ -164,7 +168,12 @@ class TableTransaction:
         self._open = False
         if self.repeated:
             self._table.refresh()
-            return
+        else:
+            self._swap()
+        if self._publishes:
+            anchor(self._table._snapshot, self._pool)
+
+    def _swap(self) -> None:
         try:
             self._table._snapshot = self._transaction.commit()
         except ConflictError:
@@ -399,6 +408,8 @@ class TableTransaction:
         self._current()
         if not self.repeated:
             self._transaction.run(SetProperties(dict(values)))
+        if ANCHOR.name in values:
+            self._publishes = values[ANCHOR.name] == "commit"
 
     @_exclusive
     def evolve_partitioning(

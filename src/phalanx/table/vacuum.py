@@ -33,7 +33,7 @@ from phalanx.storage.files import (
 )
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import ManifestVersion
-from phalanx.storage.names import is_leaf_folder
+from phalanx.storage.names import is_leaf_folder, leaf_in
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
 from phalanx.table.retention import (
@@ -148,8 +148,8 @@ def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> Va
     expired = expire(location, policy, "vacuum", dry_run=False)
     reach("vacuum.rows-expired")
     report = _swept(location, expired, policy, False, pool)
-    anchor(Snapshot.latest(location), pool)
-    return report
+    notes = anchor(Snapshot.latest(location), pool)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def _free_bytes(location: Location) -> int:
@@ -317,9 +317,13 @@ class _Sweep:
         """Delete the folders of leaves that no kept snapshot has."""
         known = self._kept.folders()
         names = [n for n in folders(self._location) if is_leaf_folder(n) and n not in known]
+        lost = self._retention.newest.lost_leaves() if names else set()
         for name in names:
             folder = DatasetFolder(self._location, name)
             if not self._is_abandoned(folder):
+                continue
+            if leaf_in(name) in lost:
+                self.notes.append(f"{name} is the folder of a leaf whose row is lost: run repair()")
                 continue
             if not self._dry_run:
                 self._announce()

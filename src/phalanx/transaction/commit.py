@@ -25,6 +25,7 @@ from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TransactionRecord
@@ -105,6 +106,8 @@ class Transaction:
         self.seen_counts: list[tuple[Callable[[], object], object]] = []
         #: Whether the commit found that another attempt with the same id had landed already.
         self.repeated = False
+        #: Ids of stray rows that the transaction takes in or gives up.
+        self.settled: tuple[str, ...] = ()
         self._failed = False
         self._commits = Commits()
         self._pool = pool
@@ -316,9 +319,7 @@ class Transaction:
     def _complete(self, manifest: ManifestVersion, head: Head) -> Snapshot:
         """Publish what has changed, and compact the manifest if it is due."""
         if ANCHOR.of(head.properties) == "commit":
-            for leaf, at in self._view.changed_leaves():
-                leaf.anchor(at)
-                reach("commit.leaf-anchored")
+            list(self._pool.map(_anchor, self._view.changed_leaves()))
         _publish(manifest, head)
         snapshot = Snapshot(manifest, head, self._view.current().leaves)
         _compact(snapshot)
@@ -435,7 +436,20 @@ class Transaction:
             rows_removed=counts.removed,
             leaves=len(counts.leaves),
             removals=removals,
+            settled=self.settled,
         )
+
+
+def _anchor(leaf_at: tuple[Leaf, int | None]) -> None:
+    """Publish the version of a leaf for plain Lance readers."""
+    leaf, version = leaf_at
+    if MainBranch(leaf.location, leaf.folder).publish(version):
+        log.warning(
+            "the leaf %s was not published, because another client has written to its main branch: "
+            "run check()",
+            leaf.uri,
+        )
+    reach("commit.leaf-anchored")
 
 
 def _compact(snapshot: Snapshot) -> None:

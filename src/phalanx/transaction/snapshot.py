@@ -207,15 +207,18 @@ class Snapshot:
                 high = probe
             else:
                 low = middle + 1
+        made_by = {record.id for record in self.manifest.transactions(sequence, sequence)}
         # A version without its head row is skipped: the one before it holds the snapshot.
-        for version in reversed(versions[:low]):
-            if sequence_in(version) is None:
-                continue
-            candidate = Snapshot(ManifestVersion(self.location, version))
-            candidate._is_old = True
-            if candidate.sequence == sequence:
-                return candidate
-            break
+        found = next((v for v in reversed(versions[:low]) if sequence_in(v) is not None), None)
+        for version in () if found is None else (found, *reversed(versions)):
+            # If the manifest was restored, others have the same number, or are out of order.
+            if sequence_in(version) == sequence:
+                candidate = Snapshot(ManifestVersion(self.location, version))
+                candidate._is_old = True
+                if not made_by or candidate.head.transaction_id in made_by:
+                    return candidate
+            elif not made_by:
+                break
         raise removed
 
     def can_open(self, sequence: int) -> bool:

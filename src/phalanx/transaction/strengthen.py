@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.failpoints import reach
@@ -41,7 +42,8 @@ def _proposal(snapshot: Snapshot) -> Proposal[Snapshot]:
     update = ManifestUpdate(head.specs)
     for row in snapshot.leaves.rows():
         leaf = Leaf(snapshot.location, row.location, head.schema)
-        version = leaf.newest()
+        # Others may write to a weak table: what they have added so far is part of it.
+        version = MainBranch(snapshot.location, row.location).seal()
         size, fragments = leaf.size(version)
         pinned = replace(
             row,

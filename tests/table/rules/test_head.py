@@ -63,7 +63,9 @@ def test_no_head_and_no_memory_of_one(table):
 
 def test_the_newest_transaction_is_missing(table):
     expected = rows(table)
+    table.drop_tag("kept")
     manifest(table).delete(f"object_type = 'transaction' AND sequence = {table.version}")
+    forget_history(table)
     assert kinds(check(table)) == {"transaction-missing"}
     mend_and_compare(table, expected)
 

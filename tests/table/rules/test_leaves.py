@@ -102,7 +102,8 @@ def test_values_that_nothing_confirms(table):
 
 
 def test_what_cannot_be_mended_is_told(table):
-    set_cells(table, id_of(leaf_of(table)), object_id="'v7$x$y$dataset'")
+    other = {"object_id": "'v7$x$y$dataset'", "location": "'elsewhere'"}
+    set_cells(table, id_of(leaf_of(table)), **other)
     assert "leaf-unknown" in {problem.kind for problem in repair(table).unmended}
 
 

@@ -7,6 +7,7 @@ from phalanx.spark.procedures.base import (
     REPORT,
     TABLE,
     Invocation,
+    Parameter,
     Procedure,
     Rows,
     register,
@@ -21,9 +22,14 @@ class RepairProcedure(Procedure):
 
     name = "repair"
     description = "Repair what check finds where that is possible, and say what cannot be repaired."
-    parameters = (TABLE, DRY_RUN)
+    parameters = (
+        TABLE,
+        DRY_RUN,
+        Parameter("stray", "STRING", "keep, take in or drop rows that may not belong", "'keep'"),
+    )
     result = REPORT
     changes_rows = True
 
     def call(self, invocation: Invocation) -> Rows:
-        return report(repair_table(invocation.location, bool(invocation["dry_run"])))
+        dry_run, stray = bool(invocation["dry_run"]), str(invocation["stray"])
+        return report(repair_table(invocation.location, dry_run, stray))

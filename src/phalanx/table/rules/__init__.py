@@ -24,6 +24,7 @@ from phalanx.table.rules.files import (
     SchemaDrift,
     VersionMissing,
 )
+from phalanx.table.rules.foreign import ForeignCommits
 from phalanx.table.rules.head import (
     HeadDamaged,
     HeadMissing,
@@ -40,11 +41,13 @@ from phalanx.table.rules.leaves import (
     VersionDiffers,
     VersionLost,
 )
+from phalanx.table.rules.lost import LeafLost, LeafReplaced, RowLost
 from phalanx.table.rules.namespaces import (
     NamespaceEmpty,
     NamespaceMissing,
     NamespaceValueDiffers,
 )
+from phalanx.table.rules.restored import ManifestRestored
 from phalanx.table.rules.rows import CopyStale, MetadataUnreadable, RowTwice
 from phalanx.table.rules.rule import Rule
 from phalanx.table.rules.snapshots import SnapshotUnreadable, TagBroken
@@ -61,12 +64,15 @@ RULES: tuple[Rule, ...] = (
     RowTwice(),
     HeadMissing(),
     HeadDamaged(),
+    ManifestRestored(),
     ColumnMissing(),
     ColumnType(),
+    RowLost(),
     TransactionLost(),
     TransactionMissing(),
     MetadataUnreadable(),
     # What a leaf's row says of itself, then what repeats it.
+    LeafLost(),
     LeafUnknown(),
     LeafOutside(),
     LeafTwice(),
@@ -94,6 +100,8 @@ RULES: tuple[Rule, ...] = (
     SchemaDrift(),
     CountDiffers(),
     MainMissing(),
+    LeafReplaced(),
+    ForeignCommits(),
     OrphanFile(),
     OrphanFolder(),
     SnapshotUnreadable(),

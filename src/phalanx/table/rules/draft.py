@@ -9,21 +9,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from phalanx.storage.head import HEAD_ID
+from phalanx.storage.head import HEAD_ID, Head
 from phalanx.storage.manifest_update import INDEXED, READ_VERSION, ManifestUpdate
 from phalanx.storage.raw_manifest import RawManifest, RawRow
 from phalanx.storage.records import TransactionRecord
 from phalanx.table.rules.rule import Problem
 from phalanx.table.rules.state import RowGroups, TableState
+from phalanx.table.rules.stray import DROP, KEEP, TAKE, Stray
 from phalanx.table.rules.survey import FolderSurvey, Survey
 
 
 class Draft(TableState):
     """A table with what rules have changed so far."""
 
-    def __init__(self, manifest: RawManifest, survey: Survey) -> None:
-        """Raises UnsupportedTable for a table that is not ours to write."""
+    def __init__(self, manifest: RawManifest, survey: Survey, stray: str = KEEP) -> None:
+        """`stray` says what to do with stray rows.
+
+        Raises UnsupportedTable for a table that is not ours to write.
+        """
         super().__init__(manifest, survey)
+        self.stray = stray
+        #: The stray rows that are taken in or given up once everything else is mended.
+        self.strays: list[Stray] = []
+        #: Ids of stray rows that the repair itself gives up.
+        self._given_up_strays: list[str] = []
         self.head.check_writable(manifest.handle.location.uri)
         self._changed: set[str] = set()
         self._removed: set[str] = set()
@@ -117,8 +126,39 @@ class Draft(TableState):
         self.head = self.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex)
         self.head_row = RawRow.of_head(self.head)
         self.put(self.head_row)
-        # Readers of earlier snapshots read all leaves again: some may have been removed.
-        self.put(RawRow.of_transaction(TransactionRecord.of(self.head, "repair", removals=1)))
+        self._put_transaction()
+
+    def _put_transaction(self) -> None:
+        """Write the transaction of the repair.
+
+        Readers of earlier snapshots read all leaves again: some may have been removed.
+        """
+        settled = tuple(self._given_up_strays)
+        record = TransactionRecord.of(self.head, "repair", removals=1, settled=settled)
+        self.put(RawRow.of_transaction(record))
+
+    def continue_from(self, head: Head) -> None:
+        """Let the next head follow this one, which is not the manifest's."""
+        self.manifest.head = self.head = head
+        self.specs = {spec.id: spec for spec in head.specs}
+        self._groups = RowGroups(self._rows, self.specs)
+        self.renew_head()
+
+    # Stray rows
+
+    def settled(self) -> set[str]:
+        return super().settled() | {key for stray in self.strays for key in stray.keys}
+
+    def add_stray(self, stray: Stray) -> None:
+        """Take stray rows in or give them up, as was asked for; otherwise leave them alone."""
+        if self.stray == DROP or (self.stray == TAKE and stray.can_be_taken):
+            self.strays.append(stray)
+
+    def give_up(self, key: str) -> None:
+        """Give stray rows up in the transaction of the repair."""
+        self._given_up_strays.append(key)
+        self.renew_head()
+        self._put_transaction()
 
     # The manifest
 

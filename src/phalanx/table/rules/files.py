@@ -9,6 +9,7 @@ from phalanx.storage.files import schema_fields
 from phalanx.storage.head import Head
 from phalanx.storage.location import MANIFEST
 from phalanx.table.rules.draft import Draft
+from phalanx.table.rules.lost import lost_leaves
 from phalanx.table.rules.rule import Problem, Rule
 from phalanx.table.rules.state import TableState
 
@@ -200,5 +201,6 @@ class OrphanFolder(Rule):
     harmless = True
 
     def find(self, state: TableState) -> Iterator[Problem]:
-        for name, size in state.survey.abandoned(state.known_folders()).items():
+        lost = {name for leaf in lost_leaves(state) for name in state.survey.folders_of(leaf)}
+        for name, size in state.survey.abandoned(state.known_folders() | lost).items():
             yield self.problem("no snapshot has a leaf here", name, size)

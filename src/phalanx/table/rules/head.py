@@ -80,14 +80,16 @@ class TransactionLost(Rule):
 
 
 class TransactionMissing(Rule):
-    """The newest transaction has no row."""
+    """The newest transaction has no row, and no earlier manifest has one."""
 
     kind = "transaction-missing"
     remedy = "the transaction of the repair takes its place"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         id = transaction_row(state.head.transaction_id)
-        if state.head.ours and state.head_row is not None and state.row(id) is None:
+        if not state.head.ours or state.head_row is None or state.row(id) is not None:
+            return
+        if id not in state.history.lost:
             yield self.problem("the newest transaction has no row", id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:

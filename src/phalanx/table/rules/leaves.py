@@ -24,17 +24,26 @@ _VALUE_LOST = RepairOutcome(
 
 
 class LeafUnknown(Rule):
-    """The id of a leaf fits no partition spec of the table.
+    """The id of a leaf fits no partition spec of the table, so that its rows cannot be read.
 
     Without a spec its partition values are unknown.
     """
 
     kind = "leaf-unknown"
+    remedy = "removed, if another leaf has the same folder and version"
 
     def find(self, state: TableState) -> Iterator[Problem]:
         for row in state.leaves():
             if state.spec_of(row) is None:
-                yield self.problem("the id fits no partition spec of the table", row.id)
+                what = f"the id fits no partition spec of the table; its folder is {row.location}"
+                yield self.problem(what, row.id)
+
+    def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
+        known = {(row.location, row.version) for row, _ in draft.known_leaves()}
+        for problem in problems:
+            row = draft.existing_row(problem.where)
+            if (row.location, row.version) in known:
+                draft.remove(row)
 
 
 class LeafOutside(Rule):

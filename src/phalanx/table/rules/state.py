@@ -11,9 +11,10 @@ import pyarrow as pa
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage import names
 from phalanx.storage.head import HEAD_ID
-from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, TABLE, VERSION
+from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, TABLE, TRANSACTION, VERSION
 from phalanx.storage.names import is_leaf_id
 from phalanx.storage.raw_manifest import RawManifest, RawRow, copy_key, spec_of
+from phalanx.storage.records import TransactionRecord
 from phalanx.table.rules.survey import FolderNeeds, FolderSurvey, History, Survey
 
 
@@ -125,6 +126,15 @@ class TableState:
         depth = len(names.names_in(row.id))
         return spec.fields if row.type == TABLE else spec.fields[max(depth - 1, 0) : depth]
 
+    def transactions(self) -> dict[str, TransactionRecord]:
+        """The transactions by the ids of their rows; damaged rows are left out."""
+        records = ((row.id, row.transaction()) for row in self.of_type(TRANSACTION))
+        return {id: record for id, record in records if record is not None}
+
+    def settled(self) -> set[str]:
+        """Ids of stray rows that were taken in or given up."""
+        return {id for record in self.transactions().values() for id in record.settled}
+
     # The manifest
 
     @cached_property
@@ -157,8 +167,11 @@ class TableState:
             if location:
                 versions.setdefault(location, set()).add(version)
         newest = {name: row.version for name, row in self.leaves_by_folder().items()}
+        published = newest.keys() if self.strong and self.head.ours else set()
         return {
-            name: FolderNeeds(frozenset(numbers), name in newest, newest.get(name))
+            name: FolderNeeds(
+                frozenset(numbers), name in newest, newest.get(name), name in published
+            )
             for name, numbers in versions.items()
         }
 
@@ -171,6 +184,11 @@ class TableState:
         locations = {row.location for row in self.of_type(TABLE) if row.location}
         locations |= {row.location for row in self._all_leaves() if row.location}
         return locations | self.history.leaf_versions.folders()
+
+    def has_traces(self, leaf: str) -> bool:
+        """Whether there is a row, a namespace or a folder of a leaf."""
+        ids = (leaf, *names.namespaces_above(leaf)[-1:])
+        return any(self.row(id) is not None for id in ids) or bool(self.survey.folders_of(leaf))
 
     def main_error(self, folder: FolderSurvey) -> str | None:
         """Why plain Lance cannot open a leaf; None where it can."""

@@ -11,13 +11,18 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.schema import TableSchema
 from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles, folders
+from phalanx.storage.head import Head
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.names import is_leaf_folder
+from phalanx.storage.main_branch import ForeignCommit, MainBranch
+from phalanx.storage.manifest_update import TABLE
+from phalanx.storage.names import is_leaf_folder, leaf_in
 from phalanx.storage.raw_manifest import RawManifest, RawRow, RawVersion
 from phalanx.table.retention import Retention
 from phalanx.transaction.snapshot import Snapshot
@@ -33,6 +38,8 @@ class FolderNeeds:
     #: Whether the newest snapshot has the leaf, and at which version.
     in_newest: bool = False
     newest: int | None = None
+    #: Whether main shows what was published, so that nobody else may commit to it.
+    is_published: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class FolderSurvey:
     orphans: list[File] = field(default_factory=list)
     #: What the newest snapshot's version holds; None where it cannot be read.
     newest: LeafFacts | None = None
+    #: What other clients have committed on main since it was published last, oldest first.
+    foreign: list[ForeignCommit] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,25 @@ class ManifestSurvey:
     files: int
     missing: list[str]
     orphans: list[File]
+
+
+class LostRow(NamedTuple):
+    """A row that was deleted from the manifest without a transaction."""
+
+    #: The row as it was last seen.
+    row: RawRow
+    #: The version of the table that had it last.
+    sequence: int
+    #: The version that has written it again.
+    written_again: int = 0
+
+
+class SeenHead(NamedTuple):
+    """The head of an earlier version of the manifest."""
+
+    sequence: int
+    #: The last version of the manifest that has it.
+    version: int
 
 
 @dataclass
@@ -90,6 +118,14 @@ class History:
     unreadable: dict[int, str] = field(default_factory=dict)
     #: Tags whose version of the manifest is gone, with their version of the table.
     broken_tags: dict[str, int] = field(default_factory=dict)
+    #: Rows that were deleted without a transaction and have not come back, by id.
+    lost: dict[str, LostRow] = field(default_factory=dict)
+    #: Leaves that were lost, and then written again at another version, by id.
+    replaced: dict[str, LostRow] = field(default_factory=dict)
+    #: Every head, by the id of its transaction.
+    heads: dict[str, SeenHead] = field(default_factory=dict)
+    #: Whether the version of the table ever went back, which no transaction of ours does.
+    went_back: bool = False
 
     @cached_property
     def versions_by_folder(self) -> dict[str, set[int | None]]:
@@ -147,6 +183,9 @@ class Survey:
                 survey.newest = self._facts(contents)
         on_main = folder.main_versions()
         survey.has_main = bool(on_main)
+        if needs.is_published and on_main:
+            with contextlib.suppress(PhalanxError, *LANCE_ERRORS):  # `main_error` says why
+                survey.foreign = MainBranch(self._location, name).foreign_commits()
         try:
             live.add_paths(folder.main().files(on_main))
         except CorruptTable as error:
@@ -181,6 +220,14 @@ class Survey:
         except (CorruptTable, InvalidInput):
             return False
 
+    def folders_of(self, leaf: str) -> list[str]:
+        """The folders that are named after a leaf."""
+        return [name for name in self._leaf_folders if leaf_in(name) == leaf]
+
+    @cached_property
+    def _leaf_folders(self) -> list[str]:
+        return [name for name in folders(self._location) if is_leaf_folder(name)]
+
     def abandoned(self, known: Iterable[str]) -> dict[str, int]:
         """The folders of leaves that no snapshot has, with their sizes."""
         sizes = {}
@@ -200,11 +247,14 @@ class Survey:
             live.add_paths(folder.main().files(folder.main_versions()))
         except CorruptTable:
             _keep_all(live, folder)  # the history says which version cannot be read
+        orphans = [file for file in folder.files if not live.holds(file.path)]
+        # A version that was committed after the folder was listed has files that are not listed.
+        folder.forget()
         missing = sorted(live.paths - set(folder.by_path))
         return ManifestSurvey(
             files=len(folder.files),
             missing=[path for path in missing if not path.startswith("_transactions/")],
-            orphans=[file for file in folder.files if not live.holds(file.path)],
+            orphans=[file for file in orphans if file.path in folder.by_path],
         )
 
     def history(self, manifest: RawManifest) -> History:
@@ -217,6 +267,7 @@ class Survey:
         history = History()
         newest = Snapshot(manifest.handle, manifest.head)
         retention = Retention.of(newest, None)
+        trail = _Trail(history)
         for version in retention.versions(retention.first_open):
             if version == manifest.version:
                 continue
@@ -227,15 +278,69 @@ class Survey:
                     continue  # damaged, and mended since: it cannot be opened
                 history.leaf_versions.add(earlier)
             except (PhalanxError, OSError, ValueError) as error:
-                history.unreadable[version] = str(error).split("\n")[0]
+                if version in manifest.handle.versions():  # not removed by a vacuum of this moment
+                    history.unreadable[version] = str(error).split("\n")[0]
                 continue
             history.schemas.add(head.schema)
             history.sequences.add(head.sequence)
+            if version < manifest.version:  # others may have committed since
+                trail.follow(earlier, head)
+        if manifest.head.ours and manifest.head_row is not None:
+            trail.follow(manifest.handle, manifest.head)
         existing = set(manifest.handle.versions())
         for name, tag in newest.tags().items():
             if tag.manifest_version not in existing:
                 history.broken_tags[name] = tag.version
         return history
+
+
+class _Trail:
+    """Follows the versions of a manifest, oldest first, and records what nothing explains.
+
+    Every transaction writes another head. So rows that are gone while the head is the same were
+    deleted by somebody else, and so was a head whose successor has a lower version.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._last: tuple[RawVersion, Head, int] | None = None
+
+    def follow(self, version: RawVersion, head: Head) -> None:
+        """Compare the next version with what is known. Raises CorruptTable."""
+        history = self._history
+        if history.lost:
+            self._look_again(version, head)
+        count = version.row_count()
+        if self._last is not None:
+            earlier, last, rows = self._last
+            if head.transaction_id != last.transaction_id:
+                history.went_back |= head.sequence <= last.sequence
+            elif count < rows or earlier.leaf_ids() - version.leaf_ids():
+                ids = {row.id for row in version.rows(statistics=False)}
+                for row in earlier.as_manifest(last).rows:
+                    if row.id not in ids:
+                        history.lost[row.id] = LostRow(row, last.sequence)
+        history.heads[head.transaction_id] = SeenHead(head.sequence, version.version)
+        self._last = version, head, count
+
+    def _look_again(self, version: RawVersion, head: Head) -> None:
+        """Find out which of the lost rows are back."""
+        history = self._history
+        for row in version.rows_by_id(list(history.lost)):
+            lost = history.lost.get(row.id)
+            if lost is None:
+                continue
+            if row.type != TABLE or lost.row.version == row.version or _follows(row, lost.row):
+                del history.lost[row.id]
+            elif head.sequence > lost.sequence:
+                del history.lost[row.id]
+                history.replaced[row.id] = lost._replace(written_again=head.sequence)
+
+
+def _follows(row: RawRow, earlier: RawRow) -> bool:
+    """Whether a leaf was changed by a writer that knew the earlier row: a new one begins with 1."""
+    number = "version_number"
+    return bool(row.columns.get(number, 0) > earlier.columns.get(number, 0))
 
 
 def _keep_all(live: Live, folder: DatasetFolder) -> None:

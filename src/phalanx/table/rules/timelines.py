@@ -8,8 +8,13 @@ from phalanx.storage.manifest_update import READ_VERSION, VERSION
 from phalanx.storage.names import leaf_version, version_id
 from phalanx.storage.raw_manifest import RawRow
 from phalanx.table.rules.draft import Draft
-from phalanx.table.rules.rule import Problem, Rule
+from phalanx.table.rules.lost import lost_leaves
+from phalanx.table.rules.rule import Problem, RepairOutcome, Rule
 from phalanx.table.rules.state import TableState
+
+_ROWS_LOST = RepairOutcome(
+    "rows-lost", "The timeline of a leaf named a newer version than its row, which was removed."
+)
 
 
 class TimelineMissing(Rule):
@@ -20,7 +25,7 @@ class TimelineMissing(Rule):
 
     def find(self, state: TableState) -> Iterator[Problem]:
         timelines = state.timelines()
-        for leaf in state.leaves() if state.has_timelines else ():
+        for leaf, _ in state.known_leaves() if state.has_timelines else ():
             number = leaf.columns.get("version_number")
             if number not in timelines.get(leaf.id, {}):
                 what = f"the leaf is at number {number}, which has no row"
@@ -42,6 +47,7 @@ class TimelineDiffers(Rule):
 
     kind = "timeline-differs"
     remedy = "taken from the leaf's row; newer rows are removed"
+    outcomes = (_ROWS_LOST,)
 
     def find(self, state: TableState) -> Iterator[Problem]:
         timelines = state.timelines()
@@ -60,12 +66,14 @@ class TimelineDiffers(Rule):
             leaf, number = _leaf_of(draft, row)
             if leaf is not None and number == leaf.columns.get("version_number"):
                 _write_newest(draft, leaf)
-            else:
-                draft.remove(row)
+                continue
+            if leaf is not None and number == max(draft.timelines()[leaf.id]):
+                _tell_of_lost_rows(draft, leaf, row)
+            draft.remove(row)
 
 
 class TimelineUnknown(Rule):
-    """A timeline belongs to a leaf that does not exist."""
+    """A timeline belongs to a leaf of which nothing else is there, neither files nor namespace."""
 
     kind = "timeline-unknown"
     remedy = "removed"
@@ -73,11 +81,11 @@ class TimelineUnknown(Rule):
     def find(self, state: TableState) -> Iterator[Problem]:
         if not state.has_timelines:
             return
-        leaves = {row.id for row in state.leaves()}
+        leaves = {row.id for row in state.leaves()} | set(lost_leaves(state))
         for row in state.of_type(VERSION):
             version = leaf_version(row.id)
             if version is None or version[0] not in leaves:
-                yield self.problem("a version of a leaf that is not there", row.id)
+                yield self.problem("a version of a leaf of which nothing else is there", row.id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:
         _remove(draft, problems)
@@ -117,6 +125,17 @@ def _write_newest(draft: Draft, leaf: RawRow) -> None:
     if version is not None:
         id = version_id(leaf.id, leaf.columns["version_number"])
         draft.put(RawRow(id, VERSION, None, {}, columns={READ_VERSION: version}))
+
+
+def _tell_of_lost_rows(draft: Draft, leaf: RawRow, row: RawRow) -> None:
+    """Say that a version is given up, if it is there and the leaf is at another one."""
+    version = _version(row)
+    if version not in (None, _version(leaf)) and draft.survey.is_whole(leaf, version):
+        what = (
+            f"version {version} of the leaf in {leaf.location} is not part of the table now: rows "
+            "that only it has can be read there with plain Lance"
+        )
+        draft.given_up.append(Problem(_ROWS_LOST.kind, what, leaf.id))
 
 
 def _remove(draft: Draft, problems: Sequence[Problem]) -> None:

@@ -1,0 +1,187 @@
+"""The main branch of a leaf: what was published there, and what others have committed to it.
+
+In a strong table, main shows what was published last. A Lance client that writes to a leaf commits
+on top of that. The table does not have such rows, and nothing may publish over them unseen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+from lance import LanceOperation
+from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
+
+from phalanx.errors import PhalanxError
+from phalanx.storage.files import DETACHED
+from phalanx.storage.lance_errors import read_transaction
+from phalanx.storage.leaf import COMMIT_MESSAGE, EMPTY_VERSION, open_leaf
+from phalanx.storage.location import Location
+
+log = logging.getLogger("phalanx")
+
+
+@dataclass(frozen=True)
+class ForeignCommit:
+    """A commit by another client on the main branch of a strong table's leaf."""
+
+    #: The version on main that it made.
+    version: int
+    #: Lance's id of the transaction.
+    id: str
+    rows_added: int
+    rows_removed: int
+    #: The fragments of its version that hold the rows it added; None if it did more than add rows.
+    fragments: tuple[int, ...] | None
+
+
+class MainBranch:
+    """The main branch of a leaf of a strong table."""
+
+    def __init__(self, location: Location, folder: str) -> None:
+        self._location, self._folder = location, folder
+
+    def _open(self, version: int | None) -> Any:
+        return open_leaf(self._location, self._folder, version)
+
+    def publish(
+        self, version: int | None, settled: Collection[str] = (), over_all: bool = False
+    ) -> list[ForeignCommit]:
+        """Publish a version of the leaf, unless it is there already or others have committed.
+
+        Plain Lance readers of the leaf then see its rows, and their cleanup keeps its files.
+        Returns the commits of others that are in the way, oldest first. Nothing is published then;
+        those whose ids are `settled` are not in the way, and with `over_all` none is. Failures are
+        logged and have no other effect.
+        """
+        try:
+            main = self._open(None)
+            newest = int(main.version)
+            if newest == version or _restored_by(read_transaction(main, newest)) == version:
+                return []
+            foreign = [] if over_all else self._unsettled(main, settled)
+            if foreign:
+                return foreign
+            handle = self._open(version)
+            handle.restore()
+            return [] if over_all else self._uncovered(newest, int(handle.version), settled)
+        except (OSError, ValueError, PhalanxError) as error:
+            log.debug("%s in %s was not published: %s", self._folder, self._location.uri, error)
+            return []
+
+    def _uncovered(self, before: int, place: int, settled: Collection[str]) -> list[ForeignCommit]:
+        """The commits that came between the look at main and the publication.
+
+        Lance has published over them. They are brought back: main shows again what they made of it.
+        """
+        main = self._open(None)
+        if all(_is_ours(main, version, settled) for version in range(before + 1, place)):
+            return []
+        if place == main.version:
+            self._open(place - 1).restore()
+        return self._unsettled(self._open(None), settled)
+
+    def seal(self) -> int:
+        """Mark what is on main as known, and return the version that has all of it.
+
+        No commit up to that version counts as foreign then, and every later one does.
+        """
+        main = self._open(None)
+        if not _is_ours(main, int(main.version)):
+            known = LanceOperation.UpdateMap({"phalanx.known": "true"})
+            main = lance.LanceDataset.commit(
+                main,
+                LanceOperation.UpdateConfig(table_metadata_updates=known),
+                read_version=main.version,
+                storage_options=self._location.options,
+                commit_message=COMMIT_MESSAGE,
+            )
+        return int(main.version)
+
+    def foreign_commits(self) -> list[ForeignCommit]:
+        """The commits of others since the last publication that changed rows, oldest first.
+
+        Raises CorruptTable if the leaf has no main branch.
+        """
+        return self._foreign(self._open(None))
+
+    def _unsettled(self, main: Any, settled: Collection[str]) -> list[ForeignCommit]:
+        return [commit for commit in self._foreign(main) if commit.id not in settled]
+
+    def _foreign(self, main: Any) -> list[ForeignCommit]:
+        version = int(main.version)
+        if _is_ours(main, version):
+            return []
+        existing = sorted(entry["version"] for entry in main.version_refs())
+        commits = []
+        while version and not _is_ours(main, version):
+            restored = _restored_by(read_transaction(main, version))
+            before = max((v for v in existing if v < version), default=0)
+            if restored is None or restored not in existing:
+                commit = self._commit(version, before)
+                commits += [] if commit is None else [commit]
+                version = before
+            else:
+                version = restored  # main is what it was then
+        return commits[::-1]
+
+    def _commit(self, version: int, before: int) -> ForeignCommit | None:
+        """What a commit of another client did; None if it changed no row and no column."""
+        handle = self._open(version)
+        transaction = read_transaction(handle, version)
+        operation = getattr(transaction, "operation", None)
+        new: Iterable[Any] = []
+        only_adds = False
+        match operation:
+            case (
+                LanceOperation.Rewrite()
+                | LanceOperation.CreateIndex()
+                | LanceOperation.UpdateConfig()
+            ):
+                return None
+            case LanceOperation.Append():
+                new, only_adds = operation.fragments, True
+            case LanceOperation.Update():
+                new = operation.new_fragments
+                only_adds = not (operation.updated_fragments or operation.removed_fragment_ids)
+            case LanceOperation.Overwrite():
+                new = operation.fragments
+        paths = {file.path for fragment in new for file in fragment.files}
+        added = [
+            fragment
+            for fragment in handle.get_fragments()
+            if any(file.path in paths for file in fragment.metadata.files)
+        ]
+        rows = sum(int(fragment.count_rows()) for fragment in added)
+        earlier = self._open(before) if before else None
+        count = 0 if earlier is None else int(earlier.count_rows())
+        removed = count + rows - int(handle.count_rows())
+        if not rows and not removed and not only_adds:
+            same_columns = earlier is not None and earlier.lance_schema == handle.lance_schema
+            if same_columns:
+                return None
+        ids = tuple(sorted(fragment.fragment_id for fragment in added)) if only_adds else None
+        uuid = str(getattr(transaction, "uuid", "")) or f"{self._folder}@{version}"
+        return ForeignCommit(version, uuid, max(rows, rows - removed), max(removed, 0), ids)
+
+
+def _restored_by(transaction: Any) -> int | None:
+    """The version that a transaction restored; None if it did something else."""
+    operation = getattr(transaction, "operation", None)
+    return int(operation.version) if isinstance(operation, LanceOperation.Restore) else None
+
+
+def _is_ours(main: Any, version: int, settled: Collection[str] = ()) -> bool:
+    """Whether Phalanx has made a version on main, or what it contains was settled."""
+    if version == EMPTY_VERSION:
+        return True
+    transaction = read_transaction(main, version)
+    if transaction is None:
+        return False
+    if transaction.uuid in settled or (_restored_by(transaction) or 0) >= DETACHED:
+        return True
+    properties = transaction.transaction_properties or {}
+    return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
