@@ -22,8 +22,8 @@ from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
 from phalanx.table.partitioned_writer import WrittenLeaf
 from phalanx.transaction.commit import Transaction, durable_by_default, first_update
-from phalanx.transaction.new_leaves import check_new_leaves
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.tiny_leaves import check_new_leaves
 from phalanx.transaction.view import Commits, View
 
 PartitionBy = Sequence[str | CustomField]

@@ -26,9 +26,9 @@ from phalanx.storage.leaf_delta import Written
 from phalanx.storage.new_leaves import NewLeaves
 from phalanx.table.arguments import whole_number
 from phalanx.transaction.failpoints import reach
-from phalanx.transaction.new_leaves import refuse_new_leaves
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.tiny_leaves import refuse_new_leaves
 
 #: Bytes of rows that are buffered before some are written. Peak memory is about twice this, plus
 #: the chunks that are being split.

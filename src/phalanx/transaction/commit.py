@@ -32,10 +32,10 @@ from phalanx.storage.records import TransactionRecord
 from phalanx.transaction.conflicts import same_rows
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.failpoints import reach
-from phalanx.transaction.new_leaves import check_new_leaves
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.strengthen import MAKE_STRONG
 from phalanx.transaction.swap import Proposal, swap_head
+from phalanx.transaction.tiny_leaves import check_new_leaves
 from phalanx.transaction.view import Commits, Counts, View
 
 log = logging.getLogger("phalanx")
