@@ -14,13 +14,14 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError, InvalidInput
-from phalanx.model.schema import with_default
+from phalanx.model.defaults import with_default
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import spark_schema
 from phalanx.spark.writer import fitting
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
+from phalanx.table.defaults import Moment
 from tests.spark.door import call
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -201,7 +202,7 @@ class TestFitting:
     """Spark's rows become rows of the table, in one go."""
 
     def fit(self, schema, *batches):
-        return pa.concat_tables(list(fitting(batches, schema)))
+        return pa.concat_tables(list(fitting(batches, schema, Moment.now())))
 
     def test_types_and_order(self):
         schema = pa.schema(
