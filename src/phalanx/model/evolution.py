@@ -397,7 +397,8 @@ def _is_same(value: Any, held: Any) -> bool:
     if isinstance(held, float) and isinstance(value, int | float):
         return True
     if isinstance(held, dict):
-        return value.keys() <= held.keys() and all(_is_same(value[k], held[k]) for k in value)
+        given = dict(value)
+        return given.keys() <= held.keys() and all(_is_same(given[k], held[k]) for k in given)
     if isinstance(held, list | tuple):
         items = list(value.items() if isinstance(value, Mapping) else value)
         return len(items) == len(held) and all(map(_is_same, items, held))

@@ -27,6 +27,7 @@ from phalanx.model.defaults import (
     with_new_default,
 )
 from phalanx.model.domains import domain_of
+from phalanx.model.literals import clock_text
 from phalanx.model.properties import VECTOR_DIMENSION
 from phalanx.model.spelling import value_text
 
@@ -343,10 +344,9 @@ def _float(text: str, type: pa.DataType) -> str:
 
 
 def _interval(microseconds: int) -> str:
-    seconds, rest = divmod(abs(microseconds), 1_000_000)
+    days, rest = divmod(abs(microseconds), 86_400_000_000)
     sign = "-" if microseconds < 0 else ""
-    clock = f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
-    return f"INTERVAL '{sign}{seconds // 86_400} {clock}' DAY TO SECOND"
+    return f"INTERVAL '{sign}{days} {clock_text(rest, 1_000_000)}' DAY TO SECOND"
 
 
 def _quoted(text: str) -> str:
