@@ -127,7 +127,7 @@ def scalars_of(type):
     if t.is_decimal(type):
         top = 10 ** (type.precision - type.scale) - 1
         return st.decimals(-top, top, places=type.scale, allow_nan=False)
-    low, high = (0, 86_399) if t.is_time(type) else (-(10**6), 10**6)
+    low, high = (0, 86_399) if t.is_time(type) else (-500_000, 500_000)
     return st.integers(low, high)
 
 

@@ -111,7 +111,10 @@ def read_constant(text: str, type: pa.DataType) -> pa.Scalar:
     if not pa.types.is_nested(type):
         return constant_of(read_value(text, type), type)
     try:
-        return pa.scalar(_python(json.loads(text), type), type)
+        tree = json.loads(text)
+        if not isinstance(tree, list):
+            raise TypeError("it is no list")
+        return pa.scalar(_python(tree, type), type)
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"{text!r} is not a value of type {type}: {error}") from None
 
@@ -128,6 +131,8 @@ def _python(tree: Any, type: pa.DataType) -> Any:
         return [(_python(key, type.key_type), _python(item, type.item_type)) for key, item in tree]
     if t.is_nested(type):
         return [_python(item, type.value_type) for item in tree]
+    if not isinstance(tree, str):
+        raise TypeError(f"{tree!r} is no text")
     return constant_of(read_value(tree, type), type)
 
 

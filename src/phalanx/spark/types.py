@@ -295,7 +295,7 @@ _SUFFIXES = {"byte": "Y", "short": "S", "long": "L", "decimal(20,0)": "BD"}
 
 
 def spark_sql(value: pa.Scalar, inside: bool = False) -> str:
-    """A constant as SQL that Spark, in any session, reads back as this value.
+    """A constant as SQL that Spark reads back as this value, escaped strings or not.
 
     At the top Spark casts a number to the type of the column, and `inside` of another value not.
     """
