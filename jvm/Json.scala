@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory
 
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.util.{ArrayData, MapData}
 import org.apache.spark.sql.connector.expressions.{Cast, Expression, Expressions, Extract, GeneralScalarExpression, Literal, NamedReference, Transform}
 import org.apache.spark.sql.connector.expressions.aggregate.{AggregateFunc, Count, CountStar, Max, Min}
 import org.apache.spark.sql.types._
@@ -76,13 +77,23 @@ object Json {
     case other => node(Map("name" -> Unknown, "text" -> other.describe()))
   }
 
-  /** A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text. */
+  /**
+   * A value inside Spark as JSON: dates in days, timestamps in microseconds, exact numbers as text, a
+   * struct as a list of its fields, and a map as a list of pairs.
+   */
   def value(value: Any, kind: DataType): JsonNode = (value, kind) match {
     case (null, _) => make.nullNode()
     case (flag: Boolean, _) => make.booleanNode(flag)
     case (number: Number, _: IntegralType | DateType | TimestampType | TimestampNTZType) =>
       make.numberNode(number.longValue())
     case (raw: Array[Byte], _) => node(raw)
+    case (items: ArrayData, ArrayType(item, _)) => node(items.toSeq[Any](item).map(Json.value(_, item)))
+    case (map: MapData, MapType(key, item, _)) =>
+      node(map.keyArray().toSeq[Any](key).zip(map.valueArray().toSeq[Any](item)).map {
+        case (k, v) => Seq(Json.value(k, key), Json.value(v, item))
+      })
+    case (row: InternalRow, struct: StructType) =>
+      node(row.toSeq(struct).zip(struct.fields).map { case (part, field) => Json.value(part, field.dataType) })
     case (other, _) => make.textNode(other.toString)
   }
 

@@ -7,11 +7,17 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.catalyst.analysis.{NamespaceAlreadyExistsException, NoSuchFunctionException, NoSuchNamespaceException, NoSuchTableException, NonEmptyNamespaceException, TableAlreadyExistsException}
+import org.apache.spark.sql.catalyst.expressions.{Alias, V2ExpressionUtils}
+import org.apache.spark.sql.catalyst.parser.CatalystSqlParser
+import org.apache.spark.sql.catalyst.plans.logical.{OneRowRelation, Project}
+import org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE
+import org.apache.spark.sql.catalyst.util.ResolveDefaultColumns
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.catalog.TableChange._
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.types.DataType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /**
@@ -110,7 +116,9 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       "ident" -> parts(ident),
       "mode" -> mode,
       "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
-      "defaults" -> info.columns().toSeq.flatMap(c => constant(c.defaultValue).map(c.name -> _)).toMap,
+      "defaults" -> info.columns().toSeq.flatMap { column =>
+        default(column.name, column.dataType, column.defaultValue).map(column.name -> _)
+      }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
     val reply = call("stage_table", arguments ++ more: _*)
@@ -121,17 +129,23 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   }
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
-    val reply = call("alter_table", "ident" -> parts(ident), "changes" -> changes.map(change))
+    lazy val columns = CatalogV2Util.v2ColumnsToStructType(loadTable(ident).columns())
+    def kind(path: Array[String]): DataType =
+      columns.findNestedField(path.toSeq, includeCollections = true).map(_._2.dataType).getOrElse(
+        throw Bridge.refusal(s"${parts(ident).mkString(".")} has no column ${path.mkString(".")}"))
+    val reply = call("alter_table", "ident" -> parts(ident), "changes" -> changes.map(change(_, kind)))
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     loadTable(ident)
   }
 
-  private def change(change: TableChange): Map[String, Any] = change match {
+  private def change(change: TableChange, kind: Array[String] => DataType): Map[String, Any] = change match {
     case c: SetProperty => Map("change" -> "set_property", "key" -> c.property, "value" -> c.value)
     case c: RemoveProperty => Map("change" -> "remove_property", "key" -> c.property)
     case c: AddColumn => Map("change" -> "add_column", "column" -> c.fieldNames, "type" -> c.dataType.json,
       "nullable" -> c.isNullable, "comment" -> c.comment, "position" -> position(c.position),
-      "default" -> constant(c.defaultValue))
+      "default" -> default(c.fieldNames.last, c.dataType, c.defaultValue))
+    case c: UpdateColumnDefaultValue => Map("change" -> "set_default", "column" -> c.fieldNames,
+      "default" -> Option(c.newCurrentDefault).flatMap(default(c.fieldNames.last, kind(c.fieldNames), _)))
     case c: RenameColumn => Map("change" -> "rename_column", "column" -> c.fieldNames, "to" -> c.newName)
     case c: UpdateColumnType =>
       Map("change" -> "change_type", "column" -> c.fieldNames, "type" -> c.newDataType.json)
@@ -146,9 +160,17 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     case other => Map("change" -> other.getClass.getSimpleName)
   }
 
-  /** The default of a column, if it has one. */
-  private def constant(value: ColumnDefaultValue): Option[JsonNode] =
-    Option(value).map(default => Json.expression(default.getValue))
+  /** The default of a column, if it has one: its SQL, its value now, and whether that is always its value. */
+  private def default(column: String, kind: DataType, value: DefaultValue): Option[Map[String, Any]] =
+    Option(value).map { default =>
+      val sql = Option(default.getSql).getOrElse(V2ExpressionUtils.toCatalyst(default.getExpression).get.sql)
+      // Spark replaces current_timestamp() and the like by constants, so they are looked for before that.
+      val written = Alias(CatalystSqlParser.parseExpression(sql), column)()
+      val resolved = ResolveDefaultColumns.DefaultColumnAnalyzer.execute(Project(Seq(written), OneRowRelation()))
+      val now = ResolveDefaultColumns.analyze(column, kind, sql, "DEFAULT").eval()
+      Map("sql" -> sql, "value" -> Json.value(now, kind), "type" -> kind.json,
+        "constant" -> !resolved.containsPattern(CURRENT_LIKE))
+    }
 
   override def capabilities(): util.Set[TableCatalogCapability] =
     util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)

@@ -7,6 +7,13 @@ import pyarrow as pa
 import pytest
 
 from phalanx import InvalidInput, expr
+from phalanx.model.defaults import (
+    Default,
+    default_of,
+    new_default_of,
+    with_default,
+    with_new_default,
+)
 from phalanx.model.evolution import (
     add_column,
     add_missing,
@@ -18,10 +25,11 @@ from phalanx.model.evolution import (
     move_column,
     rename_column,
     reorder_columns,
+    set_default,
     widen_specs,
 )
 from phalanx.model.promotion import is_wider
-from phalanx.model.schema import TableSchema, default_of, with_default
+from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
 
 SCHEMA = TableSchema.assign(
@@ -77,6 +85,10 @@ class TestAdd:
             (pa.timestamp("us"), dt.datetime(2025, 1, 2, 3, 4, 5, 6)),
             (pa.timestamp("ms", "UTC"), dt.datetime(2025, 1, 2, tzinfo=dt.UTC)),
             (pa.time64("us"), dt.time(1, 2, 3)),
+            (pa.duration("us"), dt.timedelta(-1, 5)),
+            (pa.list_(pa.float32()), [0.5, None]),
+            (pa.map_(pa.string(), pa.int64()), {"a": 1}),
+            (pa.struct([("a", pa.int8()), ("b", pa.list_(pa.string()))]), {"a": 1, "b": []}),
         ],
         ids=str,
     )
@@ -102,8 +114,10 @@ class TestAdd:
             (("n", pa.int8(), NEXT, 300), "does not fit"),
             (("n", pa.int64(), NEXT, 1.5), "does not fit"),
             (("n", pa.int64(), NEXT, "x"), "does not fit"),
-            (("n", pa.list_(pa.int64()), NEXT, [1]), "no default"),
-            (("n", pa.duration("us"), NEXT, dt.timedelta(1)), "no default"),
+            (("n", pa.list_(pa.int64()), NEXT, [1.5]), "does not fit"),
+            (("n", pa.struct([("a", pa.int8())]), NEXT, {"b": 1}), "does not fit"),
+            (("n", pa.uuid(), NEXT, pa.scalar(bytes(16), pa.uuid())), "no default"),
+            (("n", pa.int64(), NEXT, pa.scalar(None, pa.int64()), False), "give a default"),
             (("n", pa.int64(), NEXT, None, False), "give a default"),
             (("s.n", pa.int64(), NEXT, 5), "no default"),
             (("n", pa.int64(), NEXT, None, True, False, "none"), "to come after"),
@@ -223,6 +237,72 @@ class TestTypes:
         schema = TableSchema.assign(pa.schema([field]))
         wider = change_type(schema, "f", pa.float64())
         assert default_of(wider.tagged.field("f")).as_py() == pa.scalar(0.1, pa.float32()).as_py()
+
+
+class TestDefaults:
+    """The default for new rows, which is changed without touching that of existing ones."""
+
+    WITH = add_column(SCHEMA, "n", pa.int32(), NEXT, 5)
+    NOW = Default(None, "current_timestamp()")
+
+    def test_set_and_drop(self):
+        schema = set_default(self.WITH, "n", 7)
+        assert default_of(schema.tagged.field("n")).as_py() == 5
+        assert new_default_of(schema.tagged.field("n")) == Default(pa.scalar(7, pa.int32()))
+        dropped = set_default(schema, "n", None)
+        assert default_of(dropped.tagged.field("n")).as_py() == 5
+        assert new_default_of(dropped.tagged.field("n")) is None
+        assert set_default(dropped, "n", 5) == self.WITH
+        assert set_default(SCHEMA, "id", None) == SCHEMA
+        assert set_default(set_default(SCHEMA, "id", 1), "id", None) == SCHEMA
+
+    def test_refused(self):
+        with pytest.raises(InvalidInput, match="does not fit"):
+            set_default(SCHEMA, "id", "x")
+        with pytest.raises(InvalidInput, match=r"'s\.x' is a field of a struct"):
+            set_default(SCHEMA, "s.x", 1)
+        with pytest.raises(InvalidInput, match="unknown column"):
+            set_default(SCHEMA, "none", 1)
+
+    def test_it_stays_with_its_column(self):
+        sql = Default(pa.scalar(7, pa.int32()), "3 + 4")
+        schema = set_default(self.WITH, "n", sql)
+        moved = move_column(rename_column(drop_column(schema, "id"), "n", "m"), "m", first=True)
+        assert new_default_of(moved.tagged.field("m")) == sql
+        assert new_default_of(make_nullable(moved, "m").tagged.field("m")) == sql
+
+    def test_a_wider_type(self):
+        schema = set_default(self.WITH, "n", Default(pa.scalar(7, pa.int32()), "3 + 4"))
+        wider = change_type(schema, "n", pa.int64()).tagged.field("n")
+        assert default_of(wider) == pa.scalar(5, pa.int64())
+        assert new_default_of(wider) == Default(pa.scalar(7, pa.int64()))
+        day = set_default(SCHEMA, "day", Default(None, "current_date()"))
+        wider = change_type(day, "day", pa.timestamp("us")).tagged.field("day")
+        assert new_default_of(wider) == Default(None, "current_date()")
+        none = change_type(set_default(self.WITH, "n", None), "n", pa.int64()).tagged.field("n")
+        assert new_default_of(none) is None
+        assert default_of(none) == pa.scalar(5, pa.int64())
+
+    def test_fields_of_a_struct_change(self):
+        """A struct's default follows: by the ids of its fields, and not by their places."""
+        schema = set_default(SCHEMA, "s", {"x": 1, "t": {"u": "a"}})
+        schema = add_column(schema, "s.new", pa.int64(), NEXT, first=True)
+        schema = rename_column(move_column(schema, "s.t", first=True), "s.t.u", "v")
+        schema = change_type(schema, "s.x", pa.int64())
+        value = new_default_of(schema.tagged.field("s")).value.as_py()
+        assert value == {"t": {"v": "a"}, "new": None, "x": 1}
+        value = new_default_of(drop_column(schema, "s.x").tagged.field("s")).value.as_py()
+        assert value == {"t": {"v": "a"}, "new": None}
+
+    def test_sql_that_would_not_fit_a_struct(self):
+        field = SCHEMA.tagged.field("s")
+        sql = Default(None, "named_struct('x', 1, 't', named_struct('u', current_user()))")
+        changed = SCHEMA.tagged.set(2, with_new_default(field, sql))
+        schema = TableSchema(changed)
+        described = rename_column(schema, "s", "r")
+        assert new_default_of(described.tagged.field("r")) == sql
+        with pytest.raises(InvalidInput, match=r"'s' has the default named_struct.*drop the"):
+            drop_column(schema, "s.x")
 
 
 class TestSpecs:

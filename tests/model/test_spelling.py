@@ -1,14 +1,16 @@
 """Values as text, for people and for SQL."""
 
+import datetime as dt
 import math
 
 import pyarrow as pa
 import pytest
 
+from phalanx import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
-from phalanx.model.spelling import sql_literal, value_text
+from phalanx.model.spelling import constant_text, read_constant, sql_literal, value_text
 
 DAY = 86_400
 
@@ -79,3 +81,30 @@ def test_floats(type, value, sql):
 def test_a_date64_within_a_day():
     """Such a value is no date: it is written as the instant it is."""
     assert sql_literal(1, pa.date64()) == "TIMESTAMP '1970-01-01T00:00:00.001'"
+
+
+@pytest.mark.parametrize(
+    ("type", "value", "text"),
+    [
+        (pa.string(), '["a"]', '["a"]'),
+        (pa.duration("us"), dt.timedelta(seconds=-1), "-1000000"),
+        (pa.list_(pa.int64()), [1, None], '["1", null]'),
+        (pa.list_(pa.list_(pa.string())), [[], None, ["é"]], '[[], null, ["é"]]'),
+        (pa.list_(pa.binary(), 1), [b"\x0f"], '["0f"]'),
+        (pa.map_(pa.string(), pa.date32()), {"a": dt.date(2026, 1, 2)}, '[["a", "2026-01-02"]]'),
+        (pa.map_(pa.string(), pa.date32()), {}, "[]"),
+        (pa.struct([("a", pa.bool_()), ("b", pa.int8())]), {"a": True}, '["true", null]'),
+    ],
+    ids=str,
+)
+def test_constants(type, value, text):
+    """This text is stored with the table."""
+    scalar = pa.scalar(value, type)
+    assert constant_text(scalar) == text
+    assert read_constant(text, type) == scalar
+
+
+@pytest.mark.parametrize("text", ["", "1", "null", '{"a": 1}', '["x"]', '["1", "2"]', "[[]]"])
+def test_text_that_is_no_constant(text):
+    with pytest.raises(InvalidInput, match="is not a value of type"):
+        read_constant(text, pa.struct([("a", pa.int64())]))

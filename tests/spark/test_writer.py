@@ -14,7 +14,7 @@ import pytest
 
 import phalanx
 from phalanx import ConflictError, InvalidInput
-from phalanx.model.schema import with_default
+from phalanx.model.defaults import with_default
 from phalanx.spark.dispatch import TaskFailure
 from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
@@ -22,7 +22,8 @@ from phalanx.spark.types import spark_schema
 from phalanx.spark.writer import fitting
 from phalanx.storage import fsync
 from phalanx.storage.location import Location
-from phalanx.transaction import new_leaves
+from phalanx.table.defaults import Moment
+from phalanx.transaction import tiny_leaves
 from tests.spark.door import call
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -122,7 +123,7 @@ class TestNewLeaves:
     """The commit knows how many leaves all tasks have created together."""
 
     def test_they_are_warned_of(self, make, caplog, monkeypatch):
-        monkeypatch.setattr(new_leaves, "_MANY", 1)
+        monkeypatch.setattr(tiny_leaves, "_MANY", 1)
         table = make()
         caplog.clear()
         Job(handle(table)).commit()
@@ -239,7 +240,7 @@ class TestFitting:
     """Spark's rows become rows of the table, in one go."""
 
     def fit(self, schema, *batches):
-        return pa.concat_tables(list(fitting(batches, schema)))
+        return pa.concat_tables(list(fitting(batches, schema, Moment.now())))
 
     def test_types_and_order(self):
         schema = pa.schema(

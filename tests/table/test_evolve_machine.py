@@ -190,6 +190,15 @@ class Machine(RuleBasedStateMachine):
         self.landed(self.newest().change_type(field.name, field.type), state)
 
     @rule(data=st.data())
+    def set_default(self, data):
+        """It is for new rows: those that are there keep what they hold."""
+        state = self.now.copy()
+        field = data.draw(st.sampled_from(state.fields))
+        field.default = self.drawn_value(data, field)
+        table = self.newest().set_default(field.name, field.value(field.default))
+        self.landed(table, state)
+
+    @rule(data=st.data())
     def reorder(self, data):
         state = self.now.copy()
         state.fields = data.draw(st.permutations(state.fields))
@@ -360,7 +369,8 @@ class Machine(RuleBasedStateMachine):
         ]
         hits = [row for row in state.rows if row.get(key.id) in chosen]
         there = {row[key.id] for row in hits}
-        state.rows = [row for row in state.rows if row.get(key.id) not in chosen] + source
+        # Rows that match keep their values in the columns that the source lacks.
+        state.rows += [row for row in source if row[key.id] not in there]
         table = self.newest()
         counts = table.merge(pa.table({key.name: pa.array(chosen, key.type)}), [key.name])
         assert (counts.inserted, counts.updated) == (len(set(chosen) - there), len(hits))

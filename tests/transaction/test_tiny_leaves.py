@@ -7,7 +7,7 @@ import pytest
 
 import phalanx
 from phalanx import InvalidInput
-from phalanx.transaction import new_leaves
+from phalanx.transaction import tiny_leaves
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 LIMIT = {"write.max_new_leaves": "3"}
@@ -31,7 +31,7 @@ def table(root, request):
 class TestWarning:
     @pytest.mark.parametrize("transactions", ["strong", "weak"])
     def test_very_many_tiny_leaves(self, root, caplog, monkeypatch, transactions):
-        monkeypatch.setattr(new_leaves, "_MANY", 20)
+        monkeypatch.setattr(tiny_leaves, "_MANY", 20)
         table = phalanx.create(root, SCHEMA, ["part", "id"], transactions).append(rows(20))
         (record,) = caplog.records
         assert (record.name, record.levelno) == ("phalanx", logging.WARNING)
@@ -52,13 +52,13 @@ class TestWarning:
         assert "creates 1,000 new leaves for 1,000 rows" in record.getMessage()
 
     def test_leaves_that_are_not_tiny(self, root, caplog, monkeypatch):
-        monkeypatch.setattr(new_leaves, "_MANY", 2)
+        monkeypatch.setattr(tiny_leaves, "_MANY", 2)
         table = phalanx.create(root, SCHEMA, ["part"]).append(rows(400))
         assert table.partitions().num_rows == 2
         assert not caplog.records
 
     def test_a_table_of_one_leaf(self, root, caplog, monkeypatch):
-        monkeypatch.setattr(new_leaves, "_MANY", 1)
+        monkeypatch.setattr(tiny_leaves, "_MANY", 1)
         phalanx.create(root, SCHEMA).append(rows(1))
         (record,) = caplog.records
         assert "every read slow: partition the table by something else. The" in record.getMessage()

@@ -263,7 +263,7 @@ class TemporalDomain(IntegerDomain):
             raise self.refuse(literal)
         zone = self.type.tz if pa.types.is_timestamp(self.type) else None
         if zone and not literal.zoned:
-            return _local_to_utc(literal.value, zone)
+            return local_to_utc(literal.value, zone)
         return int(literal.value)
 
 
@@ -502,7 +502,7 @@ def _named_float(text: str) -> float | None:
     return None
 
 
-def _local_to_utc(nanos: int, zone: str) -> int:
+def local_to_utc(nanos: int, zone: str) -> int:
     """A wall-clock reading in `zone`, as nanoseconds since the epoch in UTC.
 
     Where a clock that is set back shows a time twice, the first one is meant. Beyond the years 1
@@ -516,6 +516,14 @@ def _local_to_utc(nanos: int, zone: str) -> int:
     offset = _zone(zone).utcoffset(local)
     assert offset is not None
     return (seconds - int(offset.total_seconds())) * 1_000_000_000 + rest
+
+
+def utc_to_local(nanos: int, zone: str) -> int:
+    """The inverse of `local_to_utc`: what clocks in `zone` show, as nanoseconds since the epoch."""
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=nanos // 1_000_000_000)
+    offset = moment.astimezone(_zone(zone)).utcoffset()
+    assert offset is not None
+    return nanos + int(offset.total_seconds()) * 1_000_000_000
 
 
 @lru_cache(maxsize=64)

@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.defaults import (
+    Default,
+    carried,
+    default_of,
+    with_default,
+    with_new_default,
+)
 from phalanx.model.predicates import Column
 from phalanx.model.promotion import is_wider
-from phalanx.model.schema import (
-    TableSchema,
-    check_name,
-    check_zones,
-    default_of,
-    field_id,
-    with_default,
-)
+from phalanx.model.schema import TableSchema, check_name, check_zones, field_id
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Expression, Identity, Truncate
 
@@ -58,6 +58,8 @@ def add_column(
     check_zones(type, name)
     field = pa.field(name, type, nullable)
     value = None if default is None else _scalar(default, type, name)
+    if value is not None and not value.is_valid:
+        value = None
     if parents and (value is not None or not nullable):
         raise InvalidInput(
             f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in existing "
@@ -122,13 +124,25 @@ def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> Tab
             "only be widened (integers, float to double, decimals to more digits, date to "
             "timestamp)"
         )
+    return _changed_field(schema, column, lambda field: field.with_type(wanted))
 
-    def change(field: pa.Field) -> pa.Field:
-        value = default_of(field)
-        field = with_default(field, None).with_type(wanted)
-        return with_default(field, None if value is None else value.cast(wanted))
 
-    return _changed_field(schema, column, change)
+def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
+    """The schema with another default for new rows; existing rows keep their values.
+
+    `default` is a value or a `Default`; None for none. Raises InvalidInput where it does not fit,
+    and for a field of a struct.
+    """
+    column = find(schema, path)
+    if len(column.path) > 1:
+        raise InvalidInput(f"{_spelled(column)} is a field of a struct, which can have no default")
+    name = column.path[0]
+    if isinstance(default, Default):
+        if default.value is not None:
+            default = replace(default, value=_scalar(default.value, column.type, name))
+    elif default is not None:
+        default = Default(_scalar(default, column.type, name))
+    return _changed_field(schema, column, lambda field: with_new_default(field, default))
 
 
 def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
@@ -279,8 +293,19 @@ def _changed(
     schema: TableSchema, parents: Sequence[str], change: Callable[[_Fields], _Fields]
 ) -> TableSchema:
     """The schema with the fields of one struct, or its columns, changed."""
-    fields = _within(list(schema.tagged), list(parents), change)
+    before = {field_id(field): field for field in schema.tagged}
+    fields = [
+        _with_its_defaults(before.get(field_id(field)), field)
+        for field in _within(list(schema.tagged), list(parents), change)
+    ]
     return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
+
+
+def _with_its_defaults(before: pa.Field | None, field: pa.Field) -> pa.Field:
+    """A column whose type may have changed, with defaults of that type."""
+    if before is None or before.type == field.type:
+        return field
+    return carried(before, field, field_id)
 
 
 def _changed_field(
@@ -371,6 +396,12 @@ def _is_same(value: Any, held: Any) -> bool:
     """Whether a column holds the Python value it was given; a float may have lost digits."""
     if isinstance(held, float) and isinstance(value, int | float):
         return True
+    if isinstance(held, dict):
+        given = dict(value)
+        return given.keys() <= held.keys() and all(_is_same(given[k], held[k]) for k in given)
+    if isinstance(held, list | tuple):
+        items = list(value.items() if isinstance(value, Mapping) else value)
+        return len(items) == len(held) and all(map(_is_same, items, held))
     return bool(value == held)
 
 

@@ -17,14 +17,11 @@ import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
-from phalanx.model.domains import domain_of
+from phalanx.model.defaults import default_of, without_defaults
 from phalanx.model.expressions import evaluate_custom
 from phalanx.model.predicates import Column
-from phalanx.model.spelling import read_value, value_text
 
 FIELD_ID = b"lance:field_id"
-#: The value, as text, that a column has in rows that were written without it.
-DEFAULT = b"phalanx:default"
 _RESERVED = {
     *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
     *("_row_created_at_version", "_row_last_updated_at_version"),
@@ -99,7 +96,7 @@ class TableSchema:
     @cached_property
     def stored(self) -> pa.Schema:
         """The schema of files: without ids and defaults, which only the table has."""
-        return pa.schema([_without_default(f) for f in self.arrow], metadata=self.tagged.metadata)
+        return pa.schema([without_defaults(f) for f in self.arrow], metadata=self.tagged.metadata)
 
     def only(self, names: Iterable[str]) -> TableSchema:
         """Some columns of the schema."""
@@ -164,44 +161,6 @@ def field_id(field: pa.Field) -> int:
     if FIELD_ID not in metadata:
         raise InvalidInput(f"field {field.name!r} has no lance:field_id")
     return int(metadata[FIELD_ID])
-
-
-def default_of(field: pa.Field) -> pa.Scalar | None:
-    """What a column holds in rows that were written without it; None stands for NULL."""
-    text = (field.metadata or {}).get(DEFAULT)
-    if text is None:
-        return None
-    key = read_value(text.decode(), field.type)
-    return domain_of(field.type).array([key])[0]
-
-
-def absent(field: pa.Field, rows: int) -> pa.Array:
-    """What a column holds in rows that were written without it."""
-    value = default_of(field)
-    return pa.nulls(rows, field.type) if value is None else pa.repeat(value, rows)
-
-
-def with_default(field: pa.Field, value: pa.Scalar | None) -> pa.Field:
-    """The field with another default. Raises InvalidInput where its type can have none."""
-    field = _without_default(field)
-    if value is None or not value.is_valid:
-        return field
-    domain = domain_of(field.type)
-    unable = InvalidInput(f"a column of type {field.type} can have no default but NULL")
-    if not domain.ordered or isinstance(field.type, pa.BaseExtensionType):
-        raise unable
-    text = value_text(domain.key(value), field.type).encode()
-    changed = field.with_metadata({**(field.metadata or {}), DEFAULT: text})
-    try:
-        default_of(changed)
-    except InvalidInput:  # what cannot be read back must not get into a schema
-        raise unable from None
-    return changed
-
-
-def _without_default(field: pa.Field) -> pa.Field:
-    metadata = {k: v for k, v in (field.metadata or {}).items() if k != DEFAULT}
-    return field.with_metadata(metadata or None)
 
 
 def extract(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:

@@ -7,6 +7,7 @@ partition value, a column's default) are read back from it.
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +60,9 @@ def read_value(text: str, type: pa.DataType) -> Any:
     elif pa.types.is_binary(type) or pa.types.is_large_binary(type) or _is_fixed(type):
         with contextlib.suppress(ValueError):
             key = bytes.fromhex(text)
+    elif pa.types.is_duration(type):
+        with contextlib.suppress(ValueError):
+            key = int(text)
     else:
         key = domain_of(type).locate(Literal("string", text))[0]
     if key is None or value_text(key, type) != text:
@@ -68,6 +72,68 @@ def read_value(text: str, type: pa.DataType) -> Any:
 
 def _is_fixed(type: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_binary(type))
+
+
+def constant_of(key: Any, type: pa.DataType) -> pa.Scalar:
+    """The value of exactly this type that a key stands for."""
+    array = domain_of(type).array([key])
+    return array[0] if array.type == type else array.cast(type)[0]
+
+
+def constant_text(value: pa.Scalar) -> str:
+    """A value of any type, which is not NULL, as text.
+
+    A list is a JSON array of texts, a struct one of its fields in their order, and a map one of
+    pairs. Raises InvalidInput for a type whose values have no text.
+    """
+    tree = _tree(value)
+    return tree if isinstance(tree, str) else json.dumps(tree, ensure_ascii=False)
+
+
+def _tree(value: pa.Scalar) -> Any:
+    t, type = pa.types, value.type
+    if not value.is_valid:
+        return None
+    if t.is_struct(type):
+        return [_tree(value[at]) for at in range(type.num_fields)]
+    if t.is_map(type):
+        return [[_tree(entry[0]), _tree(entry[1])] for entry in value.values]
+    if t.is_nested(type):
+        return [_tree(item) for item in value.values]
+    domain = domain_of(type)
+    if not domain.ordered or isinstance(type, pa.BaseExtensionType):
+        raise InvalidInput(f"values of type {type} have no text")
+    return value_text(domain.key(value), type)
+
+
+def read_constant(text: str, type: pa.DataType) -> pa.Scalar:
+    """The value of a type that has this `constant_text`. Raises InvalidInput where none has."""
+    if not pa.types.is_nested(type):
+        return constant_of(read_value(text, type), type)
+    try:
+        tree = json.loads(text)
+        if not isinstance(tree, list):
+            raise TypeError("it is no list")
+        return pa.scalar(_python(tree, type), type)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"{text!r} is not a value of type {type}: {error}") from None
+
+
+def _python(tree: Any, type: pa.DataType) -> Any:
+    """What Arrow makes a value of a type from."""
+    t = pa.types
+    if tree is None:
+        return None
+    if t.is_struct(type):
+        pairs = zip(type, tree, strict=True)
+        return {field.name: _python(part, field.type) for field, part in pairs}
+    if t.is_map(type):
+        return [(_python(key, type.key_type), _python(item, type.item_type)) for key, item in tree]
+    if t.is_nested(type):
+        return [_python(item, type.value_type) for item in tree]
+    if not isinstance(tree, str):
+        raise TypeError(f"{tree!r} is no text")
+    return constant_of(read_value(tree, type), type)
 
 
 def sql_literal(key: Any, type: pa.DataType) -> str:

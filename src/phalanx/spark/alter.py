@@ -14,9 +14,8 @@ from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import TableRequest
 from phalanx.spark.dispatch import Reply, operation
-from phalanx.spark.filters import Expression
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
-from phalanx.spark.types import COMMENT, arrow_field, constant
+from phalanx.spark.types import COMMENT, ColumnDefault, arrow_field, constant
 from phalanx.storage import manifest
 from phalanx.storage.head import Head
 from phalanx.table.operations.evolve import next_spec
@@ -41,7 +40,7 @@ class TableChange:
     type: str = ""
     nullable: bool = True
     comment: str | None = None
-    default: Expression | None = None
+    default: ColumnDefault | None = None
     #: Where the column comes: `first`, or after another one.
     position: Any = None
     #: Whether a column that is dropped may be missing.
@@ -99,6 +98,12 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
                     "have no value for it"
                 )
             tx.make_nullable(path)
+        case "set_default":
+            default = change.default
+            if default is None:
+                tx.set_default(path, None)
+            else:
+                tx.set_default(path, default.of(constant(default, None, path[-1])))
         case "comment":
             tx.describe_column(path, {COMMENT: change.comment})
         case "move_column":
@@ -109,8 +114,13 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
 
 def _add(tx: TableTransaction, path: tuple[str, ...], change: TableChange) -> None:
     field = _field(path[-1], change)
-    default = None if change.default is None else constant(change.default, field.type)
-    tx.add_column(path, field.type, default, nullable=field.nullable, **_place(change))
+    default, value = change.default, None
+    if default is not None:
+        # Existing rows hold the value of this moment.
+        value = constant(default, field.type, field.name)
+    tx.add_column(path, field.type, value, nullable=field.nullable, **_place(change))
+    if default is not None and value is not None:
+        tx.set_default(path, default.of(value))
     described = {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
     if described:
         tx.describe_column(path, described)

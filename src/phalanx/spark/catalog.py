@@ -12,11 +12,10 @@ from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import metadata_tables
 from phalanx.spark.dispatch import Reply, operation
-from phalanx.spark.filters import Expression
 from phalanx.spark.handles import Handle, open_snapshot
 from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
-from phalanx.spark.types import arrow_schema, spark_schema
+from phalanx.spark.types import ColumnDefault, arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
 from phalanx.storage.head import Head
@@ -183,9 +182,9 @@ class StageTable(TableRequest):
 
     #: `create`, `replace` or `create_or_replace`.
     mode: str
-    #: The columns, as Spark's JSON, and the constants that are their defaults.
+    #: The columns, as Spark's JSON, and their defaults.
     schema: str
-    defaults: Mapping[str, Expression] = field(default_factory=dict)
+    defaults: Mapping[str, ColumnDefault] = field(default_factory=dict)
     #: PARTITIONED BY; or the same as text, from the option of a write that creates the table.
     partitioning: Sequence[SparkTransform]
     partition_by: str | None = None

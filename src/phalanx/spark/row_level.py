@@ -22,6 +22,7 @@ from phalanx.spark.reader import LEAF, ROW_ID
 from phalanx.spark.requests import Request
 from phalanx.spark.tasks import command_of, message
 from phalanx.spark.writer import fitting, together
+from phalanx.table.defaults import Moment
 from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
@@ -106,7 +107,8 @@ class ChangeTask:
     def _write(self, rows: Iterator[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = self.job.table.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
-            tables = fitting(rows, snapshot.head.schema.arrow)
+            moment = Moment.at(self.job.started, self.job.zone)
+            tables = fitting(rows, snapshot.head.schema.arrow, moment)
             return PartitionedWriter(snapshot, pool).write(tables)
 
 

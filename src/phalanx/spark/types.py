@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -17,8 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
+from phalanx.model.calendar import PER_SECOND
+from phalanx.model.defaults import (
+    Default,
+    default_of,
+    new_default_of,
+    with_default,
+    with_new_default,
+)
+from phalanx.model.domains import domain_of
+from phalanx.model.literals import clock_text
 from phalanx.model.properties import VECTOR_DIMENSION
-from phalanx.model.schema import default_of, with_default
+from phalanx.model.spelling import value_text
 
 #: A type or schema as Spark writes it in JSON.
 SparkType = str | dict[str, Any]
@@ -27,8 +38,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TIME = re.compile(r"time\((\d+)\)")
 _TEXT = re.compile(r"((var)?char\(\d+\)|string)( collate UTF8_BINARY)?")
 _COLLATIONS = "__COLLATIONS"
-#: Where Spark keeps the default of a column: for new rows without it, and for existing ones.
-_DEFAULTS = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
+#: Where Spark keeps the default of a column: SQL for new rows without it, and a constant, also as
+#: SQL, for existing ones.
+_CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
 #: Where a column's comment is kept, and the rest of its Spark metadata.
@@ -105,7 +117,7 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
     kept = {}
     if "comment" in metadata:
         kept[COMMENT] = metadata.pop("comment")
-    for key in _DEFAULTS:
+    for key in (_CURRENT, _EXISTS):
         metadata.pop(key, None)
     if metadata:
         kept[SPARK_METADATA] = json.dumps(metadata)
@@ -126,7 +138,7 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
 def arrow_schema(
     struct: Mapping[str, Any],
     properties: Mapping[str, str] | None = None,
-    defaults: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, ColumnDefault] | None = None,
 ) -> pa.Schema:
     """The schema of a new table. `vector.<column>.dimension` makes an array a vector."""
     fields = [arrow_field(field) for field in struct["fields"]]
@@ -140,7 +152,10 @@ def arrow_schema(
         fields[at] = fields[at].with_type(_vector(fields[at].type, name, dimension))
     for name, default in (defaults or {}).items():
         at = names.index(name)
-        fields[at] = with_default(fields[at], constant(default, fields[at].type))
+        value = constant(default, fields[at].type, name)
+        if default.constant:
+            fields[at] = with_default(fields[at], value)
+        fields[at] = with_new_default(fields[at], default.of(value))
     return pa.schema(fields)
 
 
@@ -202,9 +217,11 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
     metadata = json.loads(kept.get(SPARK_METADATA, "{}"))
     if COMMENT in kept:
         metadata["comment"] = kept[COMMENT]
-    default = default_of(field)
+    default = new_default_of(field)
     if default is not None:
-        metadata |= dict.fromkeys(_DEFAULTS, _sql(default))
+        existing = default_of(field)
+        metadata[_CURRENT] = default.sql or spark_sql(default.value)
+        metadata[_EXISTS] = "NULL" if existing is None else spark_sql(existing)
     return {
         "name": field.name,
         "type": _declared(field, kept.get(SPARK_TYPE))
@@ -222,51 +239,124 @@ def _declared(field: pa.Field, text: str | None) -> SparkType | None:
     return declared if arrow_type(declared, field.name) == field.type else None
 
 
-def constant(literal: Mapping[str, Any], type: pa.DataType) -> pa.Scalar:
-    """A constant of Spark, which comes in JSON. Raises InvalidInput where it does not fit."""
-    value, kind = literal["value"], json.loads(literal["type"])
-    wanted = exchange_type(kind) if kind != "void" else type
+# Defaults
+
+
+@dataclass(frozen=True)
+class ColumnDefault:
+    """The default of a column, as Spark knows it."""
+
+    #: As it was written.
+    sql: str
+    #: Its value when it was written, and its type, as Spark's JSON.
+    value: Any
+    type: str
+    #: Whether it has this value in every statement.
+    constant: bool
+
+    def of(self, value: pa.Scalar) -> Default:
+        """The default that a table keeps; `value` is this one's as a `constant`."""
+        return Default(value if self.constant else None, self.sql)
+
+
+def constant(default: ColumnDefault, type: pa.DataType | None, column: str) -> pa.Scalar:
+    """The value of a default, in a type or in its own. Raises InvalidInput where it does not fit.
+
+    In JSON, a struct is a list of its fields, and a map a list of pairs.
+    """
+    kind = json.loads(default.type)
+    own = exchange_type(kind) if kind != "void" or type is None else type
+    array = pa.array([_python(default.value, own)], own)
+    return array[0] if type is None else cast(array, type, column)[0]
+
+
+def _python(value: Any, type: pa.DataType) -> Any:
+    """A value of Spark, which comes in JSON, as Arrow takes it."""
     t = pa.types
-    try:
-        if value is None:
-            return pa.scalar(None, type)
-        if t.is_date(wanted) or t.is_timestamp(wanted):
-            number = pa.int32() if t.is_date(wanted) else pa.int64()
-            return pa.scalar(int(value), number).cast(wanted).cast(type)
-        if t.is_time(wanted):  # nanoseconds, whatever the precision
-            return pa.scalar(int(value), pa.int64()).cast(pa.time64("ns")).cast(type)
-        if t.is_integer(wanted):
-            return pa.scalar(int(value), wanted).cast(type)
-        if t.is_floating(wanted):
-            return pa.scalar(float(value), wanted).cast(type)
-        if t.is_decimal(wanted):
-            return pa.scalar(Decimal(value), wanted).cast(type)
-        if t.is_binary(wanted) or t.is_large_binary(wanted):
-            return pa.scalar(base64.b64decode(value), wanted).cast(type)
-        return pa.scalar(value, wanted).cast(type)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidInput(f"the default {value!r} does not fit {type}: {error}") from None
+    if value is None:
+        return None
+    if t.is_struct(type):
+        return {f.name: _python(part, f.type) for f, part in zip(type, value, strict=True)}
+    if t.is_map(type):
+        return [(_python(key, type.key_type), _python(item, type.item_type)) for key, item in value]
+    if _is_list(type):
+        return [_python(item, type.value_type) for item in value]
+    if t.is_integer(type) or t.is_temporal(type):
+        return int(value)
+    if t.is_floating(type):
+        return float(value)
+    if t.is_decimal(type):
+        return Decimal(value)
+    return base64.b64decode(value) if t.is_binary(type) else value
 
 
-def _sql(value: pa.Scalar) -> str:
-    """A constant as Spark reads it."""
+#: What follows a number inside of another value, where Spark does not cast it to the right type.
+_SUFFIXES = {"byte": "Y", "short": "S", "long": "L", "decimal(20,0)": "BD"}
+
+
+def spark_sql(value: pa.Scalar, inside: bool = False) -> str:
+    """A constant as SQL that Spark reads back as this value, escaped strings or not.
+
+    At the top Spark casts a number to the type of the column, and `inside` of another value not.
+    """
     t, type = pa.types, value.type
+    if not value.is_valid:
+        return "NULL"
+    if t.is_struct(type):
+        names = [_quoted(type.field(at).name) for at in range(type.num_fields)]
+        parts = [f"{name}, {spark_sql(value[at], True)}" for at, name in enumerate(names)]
+        return f"named_struct({', '.join(parts)})"
+    if t.is_map(type):
+        parts = [spark_sql(entry[at], True) for entry in value.values for at in (0, 1)]
+        return f"map({', '.join(parts)})"
+    if _is_list(type):
+        return f"array({', '.join(spark_sql(item, True) for item in value.values)})"
+    if t.is_float16(type):
+        return spark_sql(value.cast(pa.float32()), inside)
+    domain = domain_of(type)
+    key, type = domain.key(value), domain.type
+    if t.is_duration(type):
+        return _interval(key * 1_000_000 // PER_SECOND[type.unit])
+    text = value_text(key, type)
     if t.is_boolean(type):
-        return str(value.as_py()).lower()
-    if t.is_binary(type) or t.is_large_binary(type) or t.is_fixed_size_binary(type):
-        return f"X'{value.as_py().hex()}'"
-    text = value.as_py() if t.is_string(type) else str(value.cast(pa.string()).as_py())
-    text = text.replace("\\", "\\\\").replace("'", "\\'")
-    if t.is_string(type) or t.is_large_string(type):
-        return f"'{text}'"
+        return text.upper()
+    if t.is_integer(type):
+        return text + _SUFFIXES.get(str(spark_type(type, "")), "") if inside else text
+    if t.is_decimal(type):
+        return f"{text}BD" if inside else text
+    if t.is_floating(type):
+        return _float(text, type)
+    if t.is_date(type):
+        return f"DATE '{text}'"
+    if t.is_timestamp(type):
+        name = "TIMESTAMP_NTZ" if type.tz is None else "TIMESTAMP"
+        return f"{name} '{text.replace('T', ' ')}'"
     if t.is_time(type):
         return f"TIME '{text}'"
-    name = spark_type(type, "the default")
-    return f"CAST('{text}' AS {_SQL_NAMES.get(str(name), name)})"
+    return f"X'{text}'" if isinstance(key, bytes) else _quoted(text)
 
 
-#: Types whose names in JSON are not those in SQL.
-_SQL_NAMES = {"long": "bigint", "byte": "tinyint", "short": "smallint", "integer": "int"}
+def _float(text: str, type: pa.DataType) -> str:
+    name, suffix = ("DOUBLE", "D") if pa.types.is_float64(type) else ("FLOAT", "F")
+    if text.strip("-") in ("NaN", "inf"):
+        return f"CAST('{text.replace('inf', 'Infinity')}' AS {name})"
+    return text + suffix
+
+
+def _interval(microseconds: int) -> str:
+    days, rest = divmod(abs(microseconds), 86_400_000_000)
+    sign = "-" if microseconds < 0 else ""
+    return f"INTERVAL '{sign}{days} {clock_text(rest, 1_000_000)}' DAY TO SECOND"
+
+
+def _quoted(text: str) -> str:
+    """A string. What a quote and a backslash mean inside of one depends on the session's confs."""
+    parts = re.split(r"(['\\])", text)
+    if len(parts) == 1:
+        return f"'{text}'"
+    special = ("'", "\\")
+    spelled = (f"chr({ord(part)})" if part in special else f"'{part}'" for part in parts if part)
+    return f"concat({', '.join(spelled)})"
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
-from phalanx.model.schema import absent
 from phalanx.spark.conf import DISTRIBUTION, FILE_BYTES, ISOLATION, TRANSACTION_ID, resolve
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
@@ -27,6 +26,7 @@ from phalanx.spark.tasks import command_of, message
 from phalanx.spark.transforms import reported
 from phalanx.spark.types import cast
 from phalanx.table import ingest
+from phalanx.table.defaults import Moment, new_values
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction, all_match
@@ -109,7 +109,7 @@ def start_write(request: StartWrite) -> Reply:
         request.query,
     )
     return {
-        "command": command_of(WriteTask(job)),
+        "command": command_of(WriteTask(job, Moment.at(job.started, job.zone))),
         "job": job.to_json(),
         "clustering": [one.to_json() for one in transforms if one.can_be_computed],
         "task_bytes": _TASK_BYTES,
@@ -122,13 +122,15 @@ class WriteTask:
     """A function from batches of rows to one message, which Spark runs in a Python worker."""
 
     job: Job
+    #: The time of the defaults, the same for all tasks.
+    moment: Moment
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield message(self._write(batches))
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = self.job.table.snapshot()
-        tables = fitting(batches, snapshot.head.schema.arrow)
+        tables = fitting(batches, snapshot.head.schema.arrow, self.moment)
         predicate = self.job.predicate(snapshot)
         if predicate is not None:
             tables = all_match(tables, predicate)
@@ -137,23 +139,26 @@ class WriteTask:
             return writer.write(tables)
 
 
-def fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def fitting(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, moment: Moment
+) -> Iterator[pa.Table]:
     """Spark's rows in the table's columns and types, in chunks of a size to be written.
 
-    Missing columns are filled with their defaults, or NULL. Raises InvalidInput for a value that
+    Missing columns are filled with their defaults, or NULL: Spark itself fills them in, but not
+    for a stream. Raises InvalidInput for a value that
     the table's type cannot hold, and for NULL where it must not be.
     """
     for table in ingest.gathered(batches):
-        columns = [_fitted(table, column) for column in schema]
+        columns = [_fitted(table, column, moment) for column in schema]
         yield pa.Table.from_arrays(columns, schema=schema)
 
 
-def _fitted(table: pa.Table, column: pa.Field) -> pa.ChunkedArray:
+def _fitted(table: pa.Table, column: pa.Field, moment: Moment) -> pa.ChunkedArray:
     if column.name in table.schema.names:
         chunks = table.column(column.name).chunks
         fitted = [cast(chunk, column.type, column.name) for chunk in chunks]
     else:
-        fitted = [absent(column, table.num_rows)]
+        fitted = [new_values(column, table.num_rows, moment)]
     for chunk in fitted:
         ingest.refuse_nulls(chunk, column)
     return pa.chunked_array(fitted, column.type)

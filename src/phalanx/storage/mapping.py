@@ -16,10 +16,11 @@ import pyarrow as pa
 from lance.schema import LanceSchema
 
 from phalanx.lru import LruCache
+from phalanx.model.defaults import absent, default_of
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import quote
 from phalanx.model.predicates import Column, Predicate
-from phalanx.model.schema import TableSchema, absent, default_of, field_id
+from phalanx.model.schema import TableSchema, field_id
 from phalanx.model.spelling import arrow_literal, type_name
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.lance_sql import Lance
@@ -168,7 +169,18 @@ class _LeafDialect(Lance):
     def __init__(self, physical: dict[int, Column], schema: TableSchema) -> None:
         #: The leaf's columns by field id, including those inside structs.
         self._physical = physical
-        self._defaults = {field_id(field): default_of(field) for field in schema.tagged}
+        self._defaults: dict[int, pa.Scalar] = {}
+        for field in schema.tagged:
+            self._add_default(field, default_of(field))
+
+    def _add_default(self, field: pa.Field, value: pa.Scalar | None) -> None:
+        """Keep the default of a column, and for a struct the values of its fields."""
+        if value is None or not value.is_valid:
+            return
+        self._defaults[field_id(field)] = value
+        if pa.types.is_struct(field.type):
+            for at, child in enumerate(_children(field)):
+                self._add_default(child, value[at])
 
     def name(self, column: Column) -> str:
         own = self._physical.get(column.field_id)
@@ -182,7 +194,9 @@ class _LeafDialect(Lance):
     def _default(self, column: Column) -> str:
         value = self._defaults.get(column.field_id)
         if value is not None:
-            return arrow_literal(domain_of(column.type).key(value), column.type)
+            domain = domain_of(column.type)
+            # Of other values it is asked only whether they are NULL.
+            return arrow_literal(domain.key(value), column.type) if domain.ordered else "TRUE"
         name = type_name(column.type)
         return f"arrow_cast(NULL, {quote(name)})" if name else "NULL"
 

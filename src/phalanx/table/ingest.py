@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model.schema import absent, default_of
+from phalanx.model.defaults import without_defaults
+from phalanx.table.defaults import Moment, new_value, new_values
 
 #: The largest chunk of input that is processed at a time, in bytes and in rows.
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -27,19 +28,25 @@ CHUNK_ROWS = 1_000_000
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
-def chunks(data: Any, schema: pa.Schema, buffer_bytes: int = 4 * CHUNK_BYTES) -> Iterator[pa.Table]:
+def chunks(
+    data: Any,
+    schema: pa.Schema,
+    buffer_bytes: int = 4 * CHUNK_BYTES,
+    moment: Moment | None = None,
+) -> Iterator[pa.Table]:
     """The rows of `data` as tables with the given schema, each at most a quarter of the buffer.
 
     `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a
-    list of dicts, or any object with an Arrow stream (DuckDB, Polars, a Phalanx scan). Raises
-    InvalidInput if the rows do not fit.
+    list of dicts, or any object with an Arrow stream (DuckDB, Polars, a Phalanx scan). Defaults are
+    those of `moment`, or of now. Raises InvalidInput if the rows do not fit.
     """
     size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
-    for table in _tables(data, schema, size):
+    moment = moment or Moment.now()
+    for table in _tables(data, schema, size, moment):
         # Arrow does not reliably count rows without columns.
         if not table.num_columns and table.num_rows:
             raise _no_columns(schema)
-        yield conform(table, schema)
+        yield conform(table, schema, moment)
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class PartialRows:
 
     #: The columns that rows have, in the table's types.
     rows: pa.Table
-    #: For a column that not all rows have: which do. The others hold its default, or NULL.
+    #: For a column that not all rows have: which do. The others hold NULL.
     given: Mapping[str, pa.Array]
     #: Whether every column of the table is there.
     has_all_columns: bool
@@ -71,6 +78,23 @@ class PartialRows:
         have = set(self.rows.schema.names) - self.given.keys()
         return [name for name in names if name not in have]
 
+    def new_rows(self, chosen: Any, schema: pa.Schema, moment: Moment) -> pa.Table:
+        """Some of the rows as new ones: a column that a row lacks takes its default.
+
+        `chosen` says which, as an array of booleans. Raises InvalidInput if only Spark knows a
+        default that is needed.
+        """
+        mask = pa.array(chosen)
+        rows = self.rows if chosen.all() else self.rows.filter(mask)
+        for name, given in self.given.items():
+            have = given.filter(mask)
+            if not rows.num_rows or pc.all(have).as_py():
+                continue
+            field = schema.field(name)
+            filled = _chosen(have, rows.column(name), new_values(field, rows.num_rows, moment))
+            rows = rows.set_column(rows.schema.get_field_index(name), field, filled)
+        return rows
+
     def over(self, kept: pa.Table, numbers: Any, schema: pa.Schema) -> pa.Table:
         """Some of the rows, with the values of other rows in the columns that they lack.
 
@@ -91,11 +115,17 @@ class PartialRows:
         return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _chosen(mask: pa.Array, one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+def _chosen(
+    mask: pa.Array, one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray
+) -> pa.Array:
     """Values of one column where a mask is set, else of another; for every type."""
-    both = pa.concat_arrays([*one.chunks, *other.cast(one.type).chunks])
+    both = pa.concat_arrays([*_parts(one), *_parts(other.cast(one.type))])
     rows = np.arange(len(mask))
     return both.take(pa.array(np.where(np.asarray(mask), rows, rows + len(mask))))
+
+
+def _parts(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return list(column.chunks) if isinstance(column, pa.ChunkedArray) else [column]
 
 
 def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
@@ -128,7 +158,9 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
         raise _extra(extra, schema)
     fields = [field for field in schema if field.name in names]
     # What a row lacks is filled in later: from the table, or with a default.
-    loose = pa.schema([f.with_nullable(f.nullable or f.name in given) for f in fields])
+    loose = pa.schema(
+        [without_defaults(f).with_nullable(f.nullable or f.name in given) for f in fields]
+    )
     tables = list(chunks(data, loose)) if fields or not isinstance(data, list) else []
     rows = pa.concat_tables(tables) if tables else loose.empty_table()
     for field in fields:
@@ -179,30 +211,30 @@ def _with_types(fields: Iterable[pa.Field]) -> pa.Schema:
     return columns
 
 
-def _tables(data: Any, schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+def _tables(data: Any, schema: pa.Schema, size: int, moment: Moment) -> Iterator[pa.Table]:
     if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
         data = _from_pandas(data, schema)
     if isinstance(data, list):
-        data = _from_rows(data, schema)
+        data = _from_rows(data, schema, moment)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
-        check_columns(data.schema, schema)
+        check_columns(data.schema, schema, moment)
         yield from _sliced(data, size)
         return
-    yield from gathered(_batches(data, schema), size)
+    yield from gathered(_batches(data, schema, moment), size)
 
 
-def _batches(data: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(data: Any, schema: pa.Schema, moment: Moment) -> Iterator[pa.RecordBatch]:
     if isinstance(data, pa.RecordBatchReader):
         reader: Iterable[pa.RecordBatch] = data
-        check_columns(data.schema, schema)
+        check_columns(data.schema, schema, moment)
     elif hasattr(data, "to_batches") and hasattr(data, "schema"):  # a pyarrow Dataset
-        check_columns(data.schema, schema)
+        check_columns(data.schema, schema, moment)
         reader = data.to_batches()
     elif hasattr(data, "__arrow_c_stream__"):
         stream = pa.RecordBatchReader.from_stream(data)
-        check_columns(stream.schema, schema)
+        check_columns(stream.schema, schema, moment)
         reader = stream
     else:
         raise _unreadable(data)
@@ -236,7 +268,7 @@ def _from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
     return pa.table(columns)
 
 
-def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
+def _from_rows(rows: list[Any], schema: pa.Schema, moment: Moment) -> pa.Table:
     if not all(isinstance(row, dict) for row in rows):
         raise InvalidInput("a list of rows holds dicts, one for each row")
     unknown = {name for row in rows for name in row} - set(schema.names)
@@ -245,10 +277,10 @@ def _from_rows(rows: list[Any], schema: pa.Schema) -> pa.Table:
     columns = {}
     for field in schema:
         array = _from_values([row.get(field.name) for row in rows], field.type, field.name)
-        default = default_of(field)
+        present = [field.name in row for row in rows]
+        default = None if all(present) else new_value(field, moment)
         if default is not None:
-            present = pa.array([field.name in row for row in rows], pa.bool_())
-            array = pc.if_else(present, array, default)
+            array = _chosen(pa.array(present), array, pa.repeat(default, len(rows)))
         columns[field.name] = array
     return pa.table(columns)
 
@@ -329,11 +361,11 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iter
         yield pa.Table.from_batches(pending)
 
 
-def check_columns(columns: pa.Schema, schema: pa.Schema) -> None:
+def check_columns(columns: pa.Schema, schema: pa.Schema, moment: Moment) -> None:
     """Check the columns of input rows against the schema of a table.
 
-    Raises InvalidInput for a column that is unknown, repeated, missing but required, or of a type
-    that does not fit.
+    Raises InvalidInput for a column that is unknown, repeated, missing but required, missing with a
+    default that only Spark knows, or of a type that does not fit.
     """
     extra = [name for name in columns.names if name not in schema.names]
     if extra:
@@ -342,7 +374,7 @@ def check_columns(columns: pa.Schema, schema: pa.Schema) -> None:
         raise InvalidInput("a column appears twice in the rows")
     for field in schema:
         if field.name not in columns.names:
-            if not field.nullable and default_of(field) is None:
+            if new_value(field, moment) is None and not field.nullable:
                 raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
             continue
         type = columns.field(field.name).type
@@ -362,16 +394,17 @@ def _extra(names: list[str], schema: pa.Schema) -> InvalidInput:
     )
 
 
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform(table: pa.Table, schema: pa.Schema, moment: Moment | None = None) -> pa.Table:
     """The rows with the columns of `schema`, in its order and with its types.
 
     Missing columns get their default, or NULL. Raises InvalidInput if the rows do not fit.
     """
-    check_columns(table.schema, schema)
+    moment = moment or Moment.now()
+    check_columns(table.schema, schema, moment)
     columns = []
     for field in schema:
         if field.name not in table.schema.names:
-            columns.append(pa.chunked_array([absent(field, table.num_rows)]))
+            columns.append(pa.chunked_array([new_values(field, table.num_rows, moment)]))
             continue
         column = table.column(field.name)
         if column.type != field.type:

@@ -625,6 +625,23 @@ class Table:
             tx.change_type(path, type)
         return self
 
+    def set_default(self, path: Path, default: Any, **options: Any) -> Table:
+        """Set the default of a column: what new rows hold that come without it.
+
+        Existing rows keep their values, and so does a column that was added with another default.
+
+        Args:
+            path: The name of the column. A field of a struct cannot have a default.
+            default: A value, or None for no default.
+            **options: See `Table`.
+
+        Raises:
+            InvalidInput: There is no such column, or the default does not fit its type.
+        """
+        with self.transaction(**options) as tx:
+            tx.set_default(path, default)
+        return self
+
     def make_nullable(self, path: Path, **options: Any) -> Table:
         """Allow NULL in a column, or in a field of a struct.
 

@@ -39,6 +39,7 @@ from phalanx.table.operations.evolve import (
     RenameColumn,
     ReorderColumns,
     SchemaChange,
+    SetDefault,
 )
 from phalanx.table.operations.merge import Merge, check_merge
 from phalanx.table.operations.overwrite import Overwrite
@@ -449,6 +450,10 @@ class TableTransaction:
     def change_type(self, path: Path, type: pa.DataType | str) -> None:
         """Widen the type of a column, or of a field of a struct."""
         self._change_schema(ChangeType(path, type))
+
+    def set_default(self, path: Path, default: Any) -> None:
+        """Set the default of a column for new rows; None for no default."""
+        self._change_schema(SetDefault(path, default))
 
     def make_nullable(self, path: Path) -> None:
         """Allow NULL in a column, or in a field of a struct."""

@@ -16,6 +16,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.staging import Stage
 from phalanx.spark.types import exchange_type, spark_schema
 from phalanx.table import ingest
+from phalanx.table.defaults import Moment
 from phalanx.transaction.snapshot import Snapshot
 
 
@@ -56,5 +57,5 @@ def fitted(struct: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
         if name in types and type == exchange_type(types[name]):
             type = schema.field(name).type
         columns.append(pa.field(name, type))
-    ingest.check_columns(pa.schema(columns), schema)
+    ingest.check_columns(pa.schema(columns), schema, Moment.now())
     return {"type": "struct", "fields": fields}

@@ -247,6 +247,17 @@ class _StayCheck:
 
 
 @dataclass
+class SetDefault(SchemaChange):
+    name = "set default"
+    path: Path
+    #: A value, a `Default`, or None for none.
+    default: Any
+
+    def change(self, head: Head) -> TableSchema:
+        return evolution.set_default(head.schema, self.path, self.default)
+
+
+@dataclass
 class MakeNullable(SchemaChange):
     name = "make nullable"
     path: Path

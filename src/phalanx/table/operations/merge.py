@@ -29,6 +29,7 @@ from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.mapping import ROW_ID
 from phalanx.storage.records import LeafRow
 from phalanx.table import ingest
+from phalanx.table.defaults import Moment
 from phalanx.table.ingest import PartialRows
 from phalanx.table.operations.leaf_results import LeafResult, result_holds
 from phalanx.table.partitioned_writer import BUFFER_BYTES, PartitionedWriter, WrittenLeaf, split
@@ -67,6 +68,8 @@ class Merge:
     when_matched: str
     when_not_matched: str
     buffer_bytes: int = BUFFER_BYTES
+    #: The time of the defaults.
+    moment: Moment = field(default_factory=Moment.now)
     _kept: dict[str, _Matched] = field(default_factory=dict)
     _written: tuple[Any, Sequence[WrittenLeaf]] | None = None
     inserted: int = 0
@@ -208,7 +211,8 @@ class Merge:
     ) -> Iterator[pa.Table]:
         """The rows that go into the table.
 
-        Raises InvalidInput where a new row lacks a column that must not be NULL.
+        Raises InvalidInput where a new row lacks a column that must not be NULL, or whose default
+        only Spark knows.
         """
         schema = snapshot.head.schema.arrow
         update, insert = self.when_matched == "update", self.when_not_matched == "insert"
@@ -216,7 +220,8 @@ class Merge:
         chosen = np.where(matched, update & whole, insert)
         # All of them first: a new row that is refused is refused before anything is written.
         if chosen.any():
-            yield from list(ingest.chunks(_filtered(self.source.rows, chosen), schema))
+            rows = self.source.new_rows(chosen, schema, self.moment)
+            yield from list(ingest.chunks(rows, schema, moment=self.moment))
         if not update or whole.all():
             return
         missing = self.source.missing(schema.names)
@@ -410,7 +415,3 @@ def _pairs(
 
 def _concat(arrays: Sequence[Array], dtype: Any) -> Array:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype)
-
-
-def _filtered(rows: pa.Table, mask: Array) -> pa.Table:
-    return rows if mask.all() else rows.filter(pa.array(mask))
