@@ -14,6 +14,7 @@ from phalanx.storage import new_leaves
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.new_leaves import NewLeaves
 
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int64())])
@@ -52,7 +53,7 @@ def test_they_hold_their_rows(leaves):
 def test_plain_lance_reads_and_writes_them(leaves):
     for number, (leaf, version) in enumerate(leaves):
         assert lance.dataset(leaf.uri).read_transaction(1) is not None
-        assert leaf.anchor(version)
+        assert MainBranch(leaf.location, leaf.folder).publish(version) == []
         rows = pa.table({"id": [100], "part": [0]}, SCHEMA)
         dataset = lance.write_dataset(rows, leaf.uri, mode="append")
         assert dataset.to_table()["id"].to_pylist() == [number, 100]

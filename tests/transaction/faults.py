@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 from phalanx import PhalanxError
 
 
-class Interrupted(BaseException):
+class InterruptedByTest(BaseException):
     """What a signal handler raises in the middle of a change."""
 
 
 class Interrupts:
     """Signals whose handler raises, after a time that is drawn anew for each change."""
 
-    kinds = (Interrupted,)
+    kinds = (InterruptedByTest, InterruptedError)
 
     def __init__(self, chance):
         self._chance, self._usual = chance, 0.05
@@ -31,7 +31,7 @@ class Interrupts:
 
     def _interrupt(self, *_):
         self.count += 1
-        raise Interrupted
+        raise InterruptedByTest
 
     @contextlib.contextmanager
     def during(self):

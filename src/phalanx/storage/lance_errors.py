@@ -130,9 +130,11 @@ def raise_interrupt(error: BaseException) -> None:
     match = _PYTHON_ERROR.match(str(error))
     if match is None:
         return
-    for kind in _subclasses(BaseException):
-        if kind.__name__ == match[1] and not issubclass(kind, LANCE_ERRORS):
-            raise kind(match[2]) from None
+    kinds = [k for k in _subclasses(BaseException) if k.__name__ == match[1]]
+    kinds = [kind for kind in kinds if not issubclass(kind, LANCE_ERRORS)]
+    if kinds:
+        # Of several with the same name, the last was defined by the program, not by a library.
+        raise kinds[-1](match[2]) from None
 
 
 def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
