@@ -146,11 +146,11 @@ signal.signal(signal.SIGUSR1, stop)
 running = True
 def poke():
     while running:
-        time.sleep(0.002)
+        time.sleep(0.004)
         os.kill(os.getpid(), signal.SIGUSR1)
 threading.Thread(target=poke, daemon=True).start()
-counts, end = {{}}, time.monotonic() + 4
-while time.monotonic() < end:
+counts, end = {{}}, time.monotonic() + 40
+while sum(counts.values()) < 500 and time.monotonic() < end:
     try:
         try:
             phalanx.open(table.uri).count("id > 5")
