@@ -44,8 +44,8 @@ class CheckReport:
 
     def confirming(self, earlier: CheckReport) -> CheckReport:
         """This report without the damage that an earlier one does not have."""
-        found = {(problem.kind, problem.where) for problem in earlier.damage}
-        confirmed = [p for p in self.problems if p.harmless or (p.kind, p.where) in found]
+        before = {(problem.kind, problem.where) for problem in earlier.damage}
+        confirmed = [p for p in self.problems if p.harmless or (p.kind, p.where) in before]
         return replace(self, problems=confirmed)
 
     def __str__(self) -> str:

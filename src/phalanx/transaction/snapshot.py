@@ -209,8 +209,8 @@ class Snapshot:
                 low = middle + 1
         made_by = {record.id for record in self.manifest.transactions(sequence, sequence)}
         # A version without its head row is skipped: the one before it holds the snapshot.
-        found = next((v for v in reversed(versions[:low]) if sequence_in(v) is not None), None)
-        for version in () if found is None else (found, *reversed(versions)):
+        nearest = next((v for v in reversed(versions[:low]) if sequence_in(v) is not None), None)
+        for version in () if nearest is None else (nearest, *reversed(versions)):
             # If the manifest was restored, others have the same number, or are out of order.
             if sequence_in(version) == sequence:
                 candidate = Snapshot(ManifestVersion(self.location, version))
