@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -189,6 +190,14 @@ def test_check_and_repair(table, run):
     code, shown, _ = run("repair", table.uri, "--dry-run", "--json")
     assert code == 1
     assert not json.loads(shown)["ok"]
+
+
+def test_repair_takes_stray_rows_in(table, run):
+    uri, rows = table.partitions()["uri"][0].as_py(), table.scan(limit=1).to_arrow()
+    lance.write_dataset(rows, uri, mode="append")
+    assert run("repair", table.uri)[0] == 1
+    assert run("repair", table.uri, "--stray", "take")[0] == 0
+    assert table.refresh().count() == 7
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,12 @@ def prepare_for_vacuum(root):
 
 
 def prepare_for_repair(root):
-    """What a client does that nobody keeps from it: columns are lost, and rows, and one is there
-    twice.
+    """What a client does that nobody keeps from it: columns are lost, and rows, one is there twice,
+    and rows are written to a leaf.
     """
     table = prepare(root)
+    foreign = pa.Table.from_pylist([row(50)], SCHEMA)
+    lance.write_dataset(foreign, table.partitions()["uri"][0].as_py(), mode="append")
     manifest = lance.dataset(str(root / "__manifest"))
     known = ["object_id", "object_type", "location", "metadata", "base_objects"]
     rows = manifest.to_table(columns=known)
@@ -394,7 +396,7 @@ def test_a_table_is_made_or_not(tmp_path):
 
 
 def repair(uri):
-    repair_table(Location(uri))
+    repair_table(Location(uri), stray="drop")
 
 
 def repair_and_die(uri, step, visit):

@@ -1,5 +1,6 @@
 """CALL lake.system.<procedure>."""
 
+import lance
 import pytest
 from pyspark.errors import AnalysisException
 
@@ -47,6 +48,17 @@ def test_check_and_repair(table):
     (row,) = call(table, "check", f"'{table.name}.t'")
     assert row.report.startswith("ok")
     assert call(table, "repair", f"table => '{table.name}.t', dry_run => true")
+
+
+def test_repair_takes_stray_rows_in(table):
+    name, leaf = f"{table.name}.t", table.open("t").scan(where="country = 'US'").plan().leaves[0]
+    lance.write_dataset(leaf.open().to_table(), leaf.uri, mode="append")
+    assert "foreign-commits" in call(table, "check", f"'{name}'")[1].report
+    assert "cannot mend" in call(table, "repair", f"'{name}'")[0].report
+    call(table, "repair", f"table => '{name}', stray => 'take'")
+    assert table.rows("SELECT * FROM {db}.t") == [(1, "US"), (1, "US"), (2, "DE")]
+    with pytest.raises(AnalysisException, match="'keep', 'take' or 'drop'"):
+        call(table, "repair", f"table => '{name}', stray => 'all'")
 
 
 def test_advice_is_statements_that_run(table):
