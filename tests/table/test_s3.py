@@ -135,7 +135,7 @@ class TestSecrets:
             everything_said(lambda: phalanx.open(table.uri, storage_options={**options, "x": 1})),
         ]
         assert not [text for text in said if SECRET in text]
-        assert f"PhalanxError: cannot reach {table.uri}: " in said[1]
+        assert f"StorageError: cannot reach {table.uri}: " in said[1]
 
     def test_nor_does_the_table(self, table, store):
         """Options are not written anywhere."""
