@@ -27,6 +27,8 @@ WRITES = [
     ("lance.dataset", "DatasetOptimizer.optimize_indices", "lance.reindex"),
     ("phalanx.storage.leaf", "write_fragments", "lance.write"),
     ("phalanx.storage.manifest", "write_fragments", "lance.write-manifest"),
+    ("phalanx.storage.new_leaves", "os.mkdir", "leaf.mkdir"),
+    ("phalanx.storage.new_leaves", "os.link", "leaf.link"),
     ("phalanx.storage.files", "DatasetFolder.delete", "file.delete"),
 ]
 

@@ -177,6 +177,10 @@ def rewrite(table, **_):
 
 OPERATIONS = {
     "append": (prepare, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
+    "append to new partitions": (
+        prepare,
+        lambda t, **o: t.append([row(7, "x"), row(8, "y"), row(9, "z")], **o),
+    ),
     "append durably": (prepare, lambda t, **o: t.append([row(7)], durable=True, **o)),
     "append and anchor": (prepare_anchored, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
     "append and compact": (prepare_for_compaction, lambda t, **o: t.append([row(7)], **o)),
@@ -210,6 +214,12 @@ LIKE_OTHERS = (
     "evolve partitioning",
     "add a column and rows",
     "widen a partition column",
+)
+LIKE_APPEND = (
+    "append to new partitions",
+    "append durably",
+    "append and anchor",
+    "append and compact",
 )
 WEAK_OPERATIONS = {
     f"weak {name}": (prepare_weak, change)
@@ -276,7 +286,7 @@ class Bench:
         # Before Lance writes something, all is as the step before has left it; and what an
         # append does by the way needs no second look.
         found = [one for one in found if not one[0].startswith("lance.") or "after" in one[0]]
-        if name in ("append durably", "append and anchor", "append and compact"):
+        if name in LIKE_APPEND:
             found = [one for one in found if one[0] not in self.facts("append")["steps"]]
         if name in ("optimize", "rewrite"):
             own = (name, "lance.restore", "commit.before-swap", "commit.after-swap")
