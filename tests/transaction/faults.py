@@ -36,7 +36,10 @@ class Interrupts:
     @contextlib.contextmanager
     def during(self):
         began = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(0.0005, self._usual))
+        # A handler that raises can leave a lock of Python's thread pool behind (CPython 29988), and
+        # then only another interrupt ends the wait for it.
+        delay, again = self._chance.uniform(0.0005, self._usual), 20
+        signal.setitimer(signal.ITIMER_REAL, delay, again)
         try:
             yield
             self._usual = 0.9 * self._usual + 0.1 * (time.monotonic() - began)
