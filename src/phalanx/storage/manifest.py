@@ -348,11 +348,6 @@ class ManifestVersion:
         cells = (table.column(name).to_pylist() for name in ("object_id", READ_VERSION))
         return [TimelineRow(*row) for row in zip(*cells, strict=True)]
 
-    def lost_leaves(self) -> set[str]:
-        """The leaves that have a timeline and no row: a transaction removes both or none."""
-        timelines = {row.leaf for row in self.timeline()}
-        return {leaf for leaf in timelines - self.leaf_ids() if leaf is not None}
-
     def changes_since(
         self, head: Head, columns: Sequence[str], most: int
     ) -> ManifestChanges | None:

@@ -319,4 +319,5 @@ def _transactions_before(newest: Snapshot, retention: Retention) -> list[Transac
     kept = {sequence for sequence, _ in retention.tags} | {newest.sequence}
     last = newest.head.transaction_id
     records = newest.manifest.transactions(until=retention.oldest - 1)
-    return [r for r in records if r.sequence not in kept and r.id != last]
+    # What was decided about stray rows holds as long as the rows may be there.
+    return [r for r in records if r.sequence not in kept and r.id != last and not r.settled]

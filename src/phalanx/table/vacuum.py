@@ -32,8 +32,11 @@ from phalanx.storage.files import (
     version_of,
 )
 from phalanx.storage.location import MANIFEST, Location
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion
-from phalanx.storage.names import is_leaf_folder, leaf_in
+from phalanx.storage.manifest_update import READ_VERSION
+from phalanx.storage.names import is_leaf_folder
+from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.anchor import anchor
 from phalanx.table.format import count_text, size_text
 from phalanx.table.retention import (
@@ -44,6 +47,10 @@ from phalanx.table.retention import (
     expire,
     is_after,
 )
+from phalanx.table.rules.lost import LeafLost, LeafReplaced
+from phalanx.table.rules.rule import Problem
+from phalanx.table.rules.state import TableState
+from phalanx.table.rules.survey import Survey
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -100,6 +107,8 @@ class VacuumReport:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+#: The rules that bring leaves back. Files that they need look as if nothing refers to them.
+_RECOVERING = (LeafLost(), LeafReplaced())
 _SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
 
 
@@ -126,6 +135,10 @@ def vacuum(
             "files of that age: pass force=True if there is none"
         )
     location = snapshot.location
+    recoverable = _recoverable(location)
+    if recoverable:
+        note = f"check() finds what repair() can bring back, so nothing was deleted: {recoverable}"
+        return VacuumReport(dry_run, notes=(note,))
     with ThreadPoolExecutor(_WORKERS) as pool:
         if dry_run:
             return _swept(location, expire(location, policy, "vacuum", True), policy, True, pool)
@@ -141,6 +154,16 @@ def vacuum(
                     raise  # a quota or a limit: deleting old snapshots may not help
                 freed = freed.plus(_freed(location, policy, expiring=attempt == 1, pool=pool))
     raise AssertionError("the last attempt returns or raises")
+
+
+def _recoverable(location: Location) -> str:
+    """What was lost from the manifest and still has its files, as text; empty for nothing."""
+
+    def look(manifest: RawManifest) -> list[Problem]:
+        state = TableState(manifest, Survey(location))
+        return [problem for rule in _RECOVERING for problem in rule.find(state)]
+
+    return "; ".join(map(str, with_newest(location, look)))
 
 
 def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> VacuumReport:
@@ -317,13 +340,15 @@ class _Sweep:
         """Delete the folders of leaves that no kept snapshot has."""
         known = self._kept.folders()
         names = [n for n in folders(self._location) if is_leaf_folder(n) and n not in known]
-        lost = self._retention.newest.lost_leaves() if names else set()
         for name in names:
             folder = DatasetFolder(self._location, name)
             if not self._is_abandoned(folder):
                 continue
-            if leaf_in(name) in lost:
-                self.notes.append(f"{name} is the folder of a leaf whose row is lost: run repair()")
+            if self._is_used_by_others(folder):
+                self.notes.append(
+                    f"{name} is no longer part of the table, but another client has tagged or "
+                    "changed it, so it was kept: delete it if nobody needs it"
+                )
                 continue
             if not self._dry_run:
                 self._announce()
@@ -336,6 +361,17 @@ class _Sweep:
                 reach("vacuum.folder-deleted")
             self.folders.append(name)
             self._count(folder, folder.files)
+
+    def _is_used_by_others(self, folder: DatasetFolder) -> bool:
+        """Whether a Lance client has tags, branches or rows of its own in a folder."""
+        if any(file.path.startswith("_refs/") for file in folder.files):
+            return True
+        if not self._retention.newest.has_column(READ_VERSION):
+            return False
+        try:
+            return bool(MainBranch(self._location, folder.name).foreign_commits())
+        except CorruptTable:
+            return False
 
     def _is_abandoned(self, folder: DatasetFolder) -> bool:
         """Whether everything in a folder is old."""

@@ -100,11 +100,12 @@ class LeafReplaced(Rule):
     def _strays(self, state: TableState) -> Iterator[Stray]:
         # A transaction such as an overwrite or a rollback says what is in the leaf from then on.
         meant = {r.sequence for r in state.transactions().values() if r.looks_at_rows}
+        rebuilt = {loss.key for loss in losses(state) if loss.row is not None}
         for id, lost in state.history.replaced.items():
             row = lost.row
-            if row.location is None or lost.written_again in meant:
+            if row.location is None or lost.written_again in meant or _key(row) in rebuilt:
                 continue
-            if not state.survey.is_whole(row, row.version):
+            if not state.survey.is_whole(row, row.version) or _is_part_of(state, row):
                 continue
             what = (
                 f"version {row.version} of the leaf in {row.location} was lost and is not part of "
@@ -145,13 +146,27 @@ def losses(state: TableState) -> Iterator[Loss]:
         lost = state.history.lost.get(id)
         if lost is None:
             row, reason = _Rebuilding(state, id).row()
-            first = min(state.history.sequences, default=state.head.sequence)
+            # It was lost before that. Transactions that have expired may have come after it.
+            first, known = min(state.history.sequences, default=state.head.sequence), 0
         else:
-            row, reason, first = lost.row, "", lost.sequence
+            row, reason, first, known = lost.row, "", lost.sequence, lost.sequence
             if not state.survey.is_whole(lost.row, lost.row.version):
                 row, reason = None, f"files of its version {lost.row.version} are gone"
         key = f"{id}@" if row is None else _key(row)
-        yield Loss(id, key, row, reason, tuple(_doubts(state, first)))
+        yield Loss(id, key, row, reason, tuple(_doubts(state, first, known)))
+
+
+def _is_part_of(state: TableState, row: RawRow) -> bool:
+    """Whether the leaf as it is now has a data file of an earlier version of it."""
+    now = state.row(row.id)
+    if now is None or now.location != row.location:
+        return False
+    leaf = Leaf(state.manifest.location, row.location or "", state.head.schema)
+    try:
+        files = [{file.path for file in leaf.data_files(r.version)} for r in (now, row)]
+    except (PhalanxError, *LANCE_ERRORS):
+        return False
+    return not files[0].isdisjoint(files[1])
 
 
 def _key(row: RawRow) -> str:
@@ -180,9 +195,15 @@ def _empty_namespaces(state: TableState) -> Iterator[str]:
                 yield id
 
 
-def _doubts(state: TableState, since: int) -> Iterator[str]:
-    """The transactions after a version that may have deleted or replaced rows."""
-    for record in sorted(state.transactions().values(), key=lambda record: record.sequence):
+def _doubts(state: TableState, since: int, known: int) -> Iterator[str]:
+    """The transactions after a version that may have deleted or replaced rows.
+
+    Those after the version `known` count that have expired, because nothing says what they did.
+    """
+    records = sorted(state.transactions().values(), key=lambda record: record.sequence)
+    if not {record.sequence for record in records}.issuperset(range(known + 1, state.head.oldest)):
+        yield "transactions that have expired"
+    for record in records:
         if record.sequence > since and record.looks_at_rows:
             yield f"{record.operation or 'a transaction'} (version {record.sequence})"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.storage import names
 from phalanx.storage.head import HEAD_ID, Head
 from phalanx.storage.location import MANIFEST
-from phalanx.storage.manifest_update import STREAM, TAG, TRANSACTION
+from phalanx.storage.manifest_update import STREAM, TABLE, TAG, TRANSACTION
 from phalanx.storage.names import transaction_row
 from phalanx.storage.raw_manifest import RawManifest, RawRow, RawVersion
 from phalanx.storage.records import TransactionRecord
@@ -75,10 +75,12 @@ class _Undone:
         records = ((row.id, row.transaction()) for row in manifest.rows if row.type == TRANSACTION)
         before = {id: record for id, record in records if record is not None}
         now = state.transactions()
+        # A record that one side lacks because it has expired there was neither undone nor added.
+        kept_now, kept_before = state.head.oldest, manifest.head.oldest
         return _Undone(
             manifest,
-            {id: record for id, record in before.items() if id not in now},
-            {id: record for id, record in now.items() if id not in before},
+            {i: r for i, r in before.items() if i not in now and r.sequence >= kept_now},
+            {i: r for i, r in now.items() if i not in before and r.sequence >= kept_before},
         )
 
     @property
@@ -96,9 +98,11 @@ class _Undone:
         )
 
     def bring_back(self, draft: Draft) -> None:
-        """Write the manifest that still has them, as the next version."""
-        draft.is_recalled = True
+        """Write the manifest that still has them, as the next version, if all files are there."""
         wanted = {row.id: row for row in self.manifest.rows if row.id != HEAD_ID}
+        if not _have_files(draft, wanted.values()):
+            return
+        draft.is_recalled = True
         for row in [row for row in draft.rows() if row.id not in wanted and _is_ours(row)]:
             draft.remove(row)
         for row in wanted.values():
@@ -130,6 +134,8 @@ class _Undone:
                 changed.append(undone.duplicate())
             elif now is not None:
                 removed.append(now)
+        if not _have_files(draft, changed):
+            return
         head = self._next_to(self.manifest.head, draft.head)
         for row in removed:
             draft.remove(row)
@@ -165,6 +171,15 @@ class _Undone:
             max_field_id=max(head.max_field_id, other.max_field_id),
             oldest=max(head.oldest, other.oldest),
         )
+
+
+def _have_files(draft: Draft, rows: Iterable[RawRow]) -> bool:
+    """Whether all files are there of the leaves that rows would change; a vacuum may have come."""
+    return all(
+        draft.survey.is_whole(row, row.version)
+        for row in rows
+        if row.type == TABLE and not row.same_as(draft.row(row.id))
+    )
 
 
 def _is_ours(row: RawRow) -> bool:
