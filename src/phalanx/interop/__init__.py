@@ -4,6 +4,6 @@ An export writes the rows of a snapshot in another format, an import makes a tab
 below this package knows about it.
 """
 
-from phalanx.interop import parquet
+from phalanx.interop import delta, parquet
 
-__all__ = ["parquet"]
+__all__ = ["delta", "parquet"]
