@@ -105,7 +105,7 @@ def export(
     """
     folder = rows.local_folder(path, "the target of an export")
     rows.refuse_overlap(folder, table)
-    job = _Export(table._snapshot, folder, partition_by, overwrite)
+    job = _DeltaJob(table._snapshot, folder, partition_by, overwrite)
     try:
         return job.run()
     except OSError as error:
@@ -114,7 +114,7 @@ def export(
         raise StorageError(f"cannot write to {folder}: {error}") from error
 
 
-class _Export:
+class _DeltaJob:
     def __init__(
         self,
         snapshot: Snapshot,

@@ -17,7 +17,7 @@ from phalanx.errors import InvalidInput, StorageError
 from phalanx.interop import rows
 from phalanx.interop.incoming import check_schema, create_with_rows
 from phalanx.interop.rows import Layout
-from phalanx.interop.tree import TABLE_SCHEMA, discover, write_schema
+from phalanx.interop.tree import TABLE_SCHEMA, Tree, discover, write_schema
 from phalanx.interop.types import check_parquet, whole_days
 from phalanx.model.specs import CustomField
 from phalanx.table.format import count_text, size_text
@@ -208,13 +208,10 @@ def import_(
             value does not fit the schema.
     """
     check_schema(schema)
-    tree = discover(rows.local_folder(path, "the source of an import"))
-    wanted = schema if schema is not None else tree.exported
-    tree = tree.typed(wanted)
-    tree.check_values()
+    tree, wanted = source(path, schema)
     return create_with_rows(
         uri,
-        tree.schema if wanted is None else wanted,
+        wanted,
         tree.partition_columns if partition_by is None else partition_by,
         tree.reader(),
         transactions=transactions,
@@ -222,3 +219,15 @@ def import_(
         properties=properties,
         buffer_bytes=buffer_bytes,
     )
+
+
+def source(path: str | os.PathLike[str], schema: pa.Schema | None = None) -> tuple[Tree, pa.Schema]:
+    """A tree that is to be imported, and the columns of the table that it becomes.
+
+    Raises what `import_` raises of the tree.
+    """
+    tree = discover(rows.local_folder(path, "the source of an import"))
+    wanted = tree.exported if schema is None else schema
+    tree = tree.typed(wanted)
+    tree.check_values()
+    return tree, tree.schema if wanted is None else wanted

@@ -86,7 +86,9 @@ def local_folder(path: str | os.PathLike[str], what: str) -> Path:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
         raise InvalidInput(f"{what} is a path, such as 'exports/events'")
-    text = text.removeprefix("file://")
+    text = (
+        text.removeprefix("file://") if text.startswith("file://") else text.removeprefix("file:")
+    )
     if "://" in text:
         raise InvalidInput(
             f"{what} must be on a file system, and {text!r} is not: copy it from or to the object "
@@ -152,13 +154,13 @@ def export_leaves(
     """
     pool = ThreadPoolExecutor(WORKERS)
     try:
-        exports = pool.map(lambda leaf: _Export(snapshot, leaf, root, layout).run(), leaves)
+        exports = pool.map(lambda leaf: _LeafExport(snapshot, leaf, root, layout).run(), leaves)
         yield from zip(leaves, exports, strict=True)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-class _Export:
+class _LeafExport:
     """The export of one leaf."""
 
     def __init__(self, snapshot: Snapshot, leaf: LeafRow, root: Path, layout: Layout) -> None:

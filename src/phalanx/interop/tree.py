@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,6 +36,7 @@ class TreeFile:
 
     path: str
     values: tuple[str | None, ...]
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -71,30 +72,26 @@ class Tree:
             if field.name in self.partition_columns or _is_stored_as(wanted.type, field.type):
                 field = wanted
             fields.append(field)
-        return Tree(
-            self.root,
-            self.partition_columns,
-            self.files,
-            pa.schema(fields),
-            self.exported,
-            self.instants,
-        )
+        return replace(self, schema=pa.schema(fields))
 
-    def reader(self, files: Sequence[TreeFile] | None = None) -> pa.RecordBatchReader:
-        """The rows of some files, or of all, as a stream with the tree's schema."""
-        rows = self._batches(self.files if files is None else files)
-        return pa.RecordBatchReader.from_batches(self.schema, rows)
+    def only(self, files: Sequence[TreeFile]) -> Tree:
+        """The tree with some of its files."""
+        return replace(self, files=tuple(files))
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream with the tree's schema. Raises InvalidInput while it is read."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def check_values(self) -> None:
         """Raise InvalidInput for a folder whose value does not fit the type of its column."""
-        for _ in self._constants(self.files):
+        for _ in self._constants():
             pass
 
-    def _constants(self, files: Iterable[TreeFile]) -> Iterator[tuple[str, dict[str, pa.Scalar]]]:
+    def _constants(self) -> Iterator[tuple[str, dict[str, pa.Scalar]]]:
         """The path and the partition values of files."""
         fields = [self.schema.field(name) for name in self.partition_columns]
         known: dict[tuple[str, str | None], pa.Scalar] = {}
-        for file in files:
+        for file in self.files:
             constants = {}
             for field, text in zip(fields, file.values, strict=True):
                 if (field.name, text) not in known:
@@ -102,7 +99,7 @@ class Tree:
                 constants[field.name] = known[field.name, text]
             yield file.path, constants
 
-    def _batches(self, files: Sequence[TreeFile]) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         stored = [field for field in self.schema if field.name not in self.partition_columns]
         # Arrow reads an instant of the oldest kind without its zone.
         read = pa.schema(
@@ -113,10 +110,10 @@ class Tree:
         )
         format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=_INT96_UNIT)
         disk = LocalFileSystem()
-        fragments = [format.make_fragment(file.path, disk) for file in files]
+        fragments = [format.make_fragment(file.path, disk) for file in self.files]
         rows = ds.FileSystemDataset(fragments, read, format, disk)
         scanner = rows.scanner(columns=read.names, batch_size=_BATCH_ROWS, fragment_readahead=2)
-        constants = dict(self._constants(files))
+        constants = dict(self._constants())
         try:
             for tagged in scanner.scan_batches():
                 yield self._whole(tagged.record_batch, constants[tagged.fragment.path])
@@ -161,7 +158,10 @@ def discover(root: Path) -> Tree:
     (columns,) = names
     if len(set(columns)) < len(columns):
         raise InvalidInput(f"a partition column appears twice in the path {files[0][0]}")
-    found = tuple(TreeFile(path, tuple(text for _, text in pairs)) for path, pairs in files)
+    found = tuple(
+        TreeFile(path, tuple(text for _, text in pairs), os.path.getsize(path))
+        for path, pairs in files
+    )
     with ThreadPoolExecutor(_READERS) as pool:
         footers = list(pool.map(_footer, [file.path for file in found]))
     stored = _unified(footers, found)
