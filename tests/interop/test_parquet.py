@@ -1,6 +1,8 @@
 import datetime as dt
 import math
 import os
+import subprocess
+import sys
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -174,6 +176,29 @@ class TestTheTarget:
         monkeypatch.delenv("PHALANX_FAILPOINT")
         back = parquet.import_(tmp_path / "tree", tmp_path / "back")
         assert same_rows(back.scan().to_arrow(), EVENTS)
+
+    @pytest.mark.parametrize("step", ["file-written", "tree-written", "old-tree-moved"])
+    def test_a_killed_process_leaves_whole_trees(self, events, tmp_path, step):
+        parquet.export(events, tmp_path / "tree")
+        events.append(EVENTS)
+        program = (
+            "import sys, phalanx\n"
+            "table = phalanx.open(sys.argv[1])\n"
+            "phalanx.interop.parquet.export(table, sys.argv[2], overwrite=True)"
+        )
+        killed = subprocess.run(
+            [sys.executable, "-c", program, events.uri, tmp_path / "tree"],
+            env={**os.environ, "PHALANX_FAILPOINT": f"export.{step}:kill"},
+        )
+        assert killed.returncode == -9
+        left = tmp_path / "tree"
+        if step == "old-tree-moved":
+            (left,) = tmp_path.glob(".tree.*.replaced")
+            assert not (tmp_path / "tree").exists()
+        assert same_rows(parquet.import_(left, tmp_path / "old").scan().to_arrow(), EVENTS)
+        parquet.export(events, tmp_path / "tree", overwrite=True)
+        back = parquet.import_(tmp_path / "tree", tmp_path / "back")
+        assert same_rows(back.scan().to_arrow(), events.scan().to_arrow())
 
 
 class TestRoundTrips:

@@ -119,7 +119,7 @@ def _check_target(folder: Path, overwrite: bool) -> None:
         )
     for place, folders, names in os.walk(folder):
         foreign = [name for name in folders if "=" not in name]
-        foreign += [name for name in names if not name.endswith((".parquet", ".tmp"))]
+        foreign += [name for name in names if not name.endswith((".parquet", ".tmp", ".crc"))]
         foreign = [name for name in foreign if name not in ("_SUCCESS", "_common_metadata")]
         if foreign:
             raise InvalidInput(
@@ -163,7 +163,7 @@ def _layout(snapshot: Snapshot, partition_by: Sequence[str] | None) -> Layout:
         raise InvalidInput(f"Parquet cannot store the table's schema: {error}") from None
 
     def convert(table: pa.Table) -> pa.Table:
-        columns = [whole_days(table.column(field.name), field) for field in stored]
+        columns = [whole_days(table.column(field.name), field).cast(field.type) for field in stored]
         return pa.Table.from_arrays(columns, schema=schema)
 
     return Layout(columns, schema, convert)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
 
 from phalanx.errors import InvalidInput
 from phalanx.interop.folders import inferred_type, parse_folder, value_of
@@ -22,8 +23,12 @@ from phalanx.model.promotion import is_wider
 #: included.
 TABLE_SCHEMA = b"phalanx:schema"
 
-#: Rows of a batch that is read.
-_BATCH_ROWS = 65_536
+#: Rows and bytes of a batch that is read, and of how many files one is read in advance.
+_BATCH_ROWS = 131_072
+_BATCH_BYTES = 8 * 1024 * 1024
+_FILES_AHEAD = 4
+#: Bytes of one column that are read from disk in one go.
+_READ_BYTES = 1024 * 1024
 _READERS = 8
 #: Timestamps of the oldest kind in Parquet are instants. They have nanoseconds that nobody wrote,
 #: and years that do not fit into those.
@@ -51,8 +56,8 @@ class Tree:
     schema: pa.Schema
     #: The schema of the table that the tree was exported from; None if it is not known.
     exported: pa.Schema | None
-    #: Columns whose values are instants, although their type has no zone.
-    instants: frozenset[str]
+    #: How many rows are read at a time.
+    batch_rows: int
 
     def typed(self, schema: pa.Schema | None) -> Tree:
         """The tree with partition values of the types that a schema has.
@@ -100,36 +105,49 @@ class Tree:
             yield file.path, constants
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        stored = [field for field in self.schema if field.name not in self.partition_columns]
-        # Arrow reads an instant of the oldest kind without its zone.
-        read = pa.schema(
-            [
-                field.with_type(pa.timestamp(_INT96_UNIT)) if field.name in self.instants else field
-                for field in stored
-            ]
-        )
-        format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=_INT96_UNIT)
-        disk = LocalFileSystem()
-        fragments = [format.make_fragment(file.path, disk) for file in self.files]
-        rows = ds.FileSystemDataset(fragments, read, format, disk)
-        scanner = rows.scanner(columns=read.names, batch_size=_BATCH_ROWS, fragment_readahead=2)
-        constants = dict(self._constants())
+        """The rows of all files, in order; the next files are being read meanwhile."""
+        files = (self._read(path, constants) for path, constants in self._constants())
+        with ThreadPoolExecutor(_FILES_AHEAD) as pool:
+            reading: deque[tuple[Iterator[pa.RecordBatch], Future[pa.RecordBatch | None]]] = deque()
+
+            def start() -> None:
+                for batches in itertools.islice(files, 1):
+                    reading.append((batches, pool.submit(next, batches, None)))
+
+            for _ in range(_FILES_AHEAD):
+                start()
+            while reading:
+                batches, upcoming = reading.popleft()
+                while (batch := upcoming.result()) is not None:
+                    upcoming = pool.submit(next, batches, None)
+                    yield batch
+                start()
+
+    def _read(self, path: str, constants: Mapping[str, pa.Scalar]) -> Iterator[pa.RecordBatch]:
         try:
-            for tagged in scanner.scan_batches():
-                yield self._whole(tagged.record_batch, constants[tagged.fragment.path])
+            # Without these two, Arrow loads far more than it was asked for.
+            with _opened(path, pre_buffer=False, buffer_size=_READ_BYTES) as file:
+                for batch in file.iter_batches(self.batch_rows):
+                    yield self._whole(batch, constants)
         except (pa.ArrowException, OSError) as error:
-            raise InvalidInput(f"cannot read the files in {self.root}: {error}") from None
+            raise InvalidInput(f"cannot read {path}: {error}") from None
 
     def _whole(self, batch: pa.RecordBatch, constants: Mapping[str, pa.Scalar]) -> pa.RecordBatch:
-        """Rows with their partition values."""
+        """Rows of a file with all columns: partition values, and NULL where the file has none."""
         columns = []
         for field in self.schema:
             if field.name in constants:
                 columns.append(pa.repeat(constants[field.name], batch.num_rows))
-                continue
-            column = batch.column(field.name)
-            columns.append(column if column.type == field.type else column.cast(field.type))
+            elif field.name not in batch.schema.names:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+            else:
+                column = batch.column(field.name)
+                columns.append(column if column.type == field.type else column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _opened(path: str, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(path, coerce_int96_timestamp_unit=_INT96_UNIT, **options)
 
 
 def discover(root: Path) -> Tree:
@@ -174,8 +192,10 @@ def discover(root: Path) -> Tree:
         if exported is not None and name in exported.names:
             type = exported.field(name).type
         fields[name] = pa.field(name, type or inferred_type([file.values[at] for file in found]))
-    instants = frozenset[str]().union(*(footer.instants for footer in footers))
-    return Tree(str(root), columns, found, pa.schema(fields.values()), exported, instants)
+    schema = pa.schema(fields.values())
+    widest = max((footer.row_bytes for footer in footers), default=0)
+    batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, widest)))
+    return Tree(str(root), columns, found, schema, exported, batch_rows)
 
 
 Pairs = list[tuple[str, str | None]]
@@ -209,13 +229,14 @@ class _Footer:
 
     schema: pa.Schema
     exported: pa.Schema | None
-    instants: frozenset[str]
+    #: How many bytes a row has, about.
+    row_bytes: int
 
 
 def _footer(path: str) -> _Footer:
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit=_INT96_UNIT) as file:
-            schema, columns = file.schema_arrow, file.schema
+        with _opened(path) as file:
+            schema, columns, metadata = file.schema_arrow, file.schema, file.metadata
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path} is no Parquet file that can be read: {error}") from None
     instants = {
@@ -229,7 +250,9 @@ def _footer(path: str) -> _Footer:
         fields.append(pa.field(field.name, type, field.nullable))
     kept = (schema.metadata or {}).get(TABLE_SCHEMA)
     exported = None if kept is None else read_schema(kept)
-    return _Footer(pa.schema(fields), exported, frozenset(instants))
+    groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+    row_bytes = sum(group.total_byte_size for group in groups) // max(1, metadata.num_rows)
+    return _Footer(pa.schema(fields), exported, row_bytes)
 
 
 def _unified(footers: Sequence[_Footer], files: Sequence[TreeFile]) -> pa.Schema:
