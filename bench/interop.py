@@ -1,4 +1,4 @@
-"""Export 3M rows in 50 leaves to Parquet and Delta, compared with pyarrow, and import them again."""
+"""Export 3M rows in 50 leaves to Parquet and Delta, and import them, compared with pyarrow."""
 
 from __future__ import annotations
 
