@@ -34,6 +34,8 @@ def rows() -> pa.Table:
 
 def main() -> int:
     data = rows()
+    # In this order pyarrow takes half of the time.
+    ordered = data.sort_by("tenant")
     folder = Path(tempfile.mkdtemp())
     fresh = (folder / str(number) for number in itertools.count())
     tree = ds.partitioning(pa.schema([("tenant", pa.int32())]), flavor="hive")
@@ -43,7 +45,7 @@ def main() -> int:
     phalanx.interop.delta.export(table, delta)
 
     def pyarrow_writes() -> None:
-        ds.write_dataset(data, next(fresh), format="parquet", partitioning=tree)
+        ds.write_dataset(ordered, next(fresh), format="parquet", partitioning=tree)
 
     def appended() -> None:
         phalanx.create(next(fresh), data.schema, partition_by=["tenant"]).append(data)

@@ -234,6 +234,15 @@ class TestTypes:
         with pytest.raises(phalanx.InvalidInput, match="rename the column"):
             delta.export(table, target)
 
+    def test_not_null_is_kept(self, root, target, tmp_path):
+        inner = pa.struct([pa.field("x", pa.int64(), False)])
+        schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("s", inner)])
+        table = phalanx.create(root, schema).append([{"id": 1, "s": {"x": 2}}, {"id": 2}])
+        delta.export(table, target)
+        back = delta.import_(target, tmp_path / "back")
+        assert back.schema == schema
+        assert same_rows(back.scan().to_arrow(), table.scan().to_arrow())
+
     def test_names_that_differ_in_case_only(self, root, target):
         table = phalanx.create(root, pa.schema([("a", pa.int64()), ("A", pa.int64())]))
         with pytest.raises(phalanx.InvalidInput, match="'a' and 'A' are one in Delta"):
@@ -358,6 +367,12 @@ class TestAgain:
 
 
 class TestOtherWriters:
+    def test_who_does_not_know_the_feature_reads_and_does_not_write(self, events, target):
+        delta.export(events, target)
+        with pytest.raises(Exception, match="MaterializePartitionColumns"):
+            write_deltalake(target, EVENTS, mode="append")
+        assert same_rows(rows_of(target), EVENTS)
+
     def test_a_folder_with_something_else_in_it(self, events, target):
         target.mkdir()
         (target / "mine.txt").write_text("keep me")
