@@ -265,10 +265,15 @@ class TestRoundTrips:
         assert parquet.export(table, tmp_path / "tree", partition_by=[]).rows == 1
 
     def test_not_null_is_kept(self, root, tmp_path):
-        schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("p", pa.string(), False)])
-        table = phalanx.create(root, schema, partition_by=["p"]).append([{"id": 1, "p": "a"}])
+        inner = pa.struct([pa.field("x", pa.int64(), False)])
+        fields = [pa.field("id", pa.int64(), False), pa.field("p", pa.string(), False)]
+        schema = pa.schema([*fields, pa.field("s", inner), pa.field("l", pa.list_(inner))])
+        rows = [{"id": 1, "p": "a", "s": {"x": 1}, "l": [{"x": 2}, None]}, {"id": 2, "p": "a"}]
+        table = phalanx.create(root, schema, partition_by=["p"]).append(rows)
         parquet.export(table, tmp_path / "tree")
-        assert parquet.import_(tmp_path / "tree", tmp_path / "back").schema == schema
+        back = parquet.import_(tmp_path / "tree", tmp_path / "back")
+        assert back.schema == schema
+        assert same_rows(back.scan().to_arrow(), table.scan().to_arrow())
 
     def test_dates_with_a_time_of_day_are_refused(self, root, tmp_path):
         rows = pa.table({"d": pa.array([1], pa.int64()).cast(pa.timestamp("ms")).view(pa.date64())})

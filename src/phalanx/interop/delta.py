@@ -29,6 +29,7 @@ from phalanx.interop.delta_types import (
 )
 from phalanx.interop.incoming import check_schema, create_with_rows
 from phalanx.interop.rows import ExportedFile, Layout
+from phalanx.interop.types import relaxed
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField
 from phalanx.model.statistics import measured_columns
@@ -128,7 +129,11 @@ class _DeltaJob:
         #: The columns in the order of the table.
         self._schema = pa.schema([stored_field(field) for field in snapshot.head.schema.stored])
         _refuse_like_names(self._schema)
-        data = [field for field in self._schema if field.name not in self._partition_names]
+        data = [
+            field.with_type(relaxed(field.type))
+            for field in self._schema
+            if field.name not in self._partition_names
+        ]
         partitions = [self._schema.field(name) for name in self._partition_names]
         #: The columns in the order of the files: the writer feature puts partition columns last.
         self._file_schema = TableSchema.assign(pa.schema([*data, *partitions]))

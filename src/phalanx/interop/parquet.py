@@ -18,7 +18,7 @@ from phalanx.interop import rows
 from phalanx.interop.incoming import check_schema, create_with_rows
 from phalanx.interop.rows import Layout
 from phalanx.interop.tree import TABLE_SCHEMA, Tree, discover, write_schema
-from phalanx.interop.types import check_parquet, whole_days
+from phalanx.interop.types import check_parquet, relaxed, whole_days
 from phalanx.model.specs import CustomField
 from phalanx.table.format import count_text, size_text
 from phalanx.table.partitioned_writer import BUFFER_BYTES
@@ -149,7 +149,9 @@ def _layout(snapshot: Snapshot, partition_by: Sequence[str] | None) -> Layout:
     columns = rows.partition_columns(snapshot, partition_by)
     whole = snapshot.head.schema.stored
     names = {column.path[0] for column in columns}
-    stored = pa.schema([field for field in whole if field.name not in names])
+    stored = pa.schema(
+        [field.with_type(relaxed(field.type)) for field in whole if field.name not in names]
+    )
     if not len(stored):
         raise InvalidInput(
             "every column would be a folder, and files need a column: give partition_by"
@@ -163,7 +165,10 @@ def _layout(snapshot: Snapshot, partition_by: Sequence[str] | None) -> Layout:
         raise InvalidInput(f"Parquet cannot store the table's schema: {error}") from None
 
     def convert(table: pa.Table) -> pa.Table:
-        columns = [whole_days(table.column(field.name), field).cast(field.type) for field in stored]
+        columns = []
+        for field in stored:
+            column = whole_days(table.column(field.name), field)
+            columns.append(column if column.type == field.type else column.cast(field.type))
         return pa.Table.from_arrays(columns, schema=schema)
 
     return Layout(columns, schema, convert)

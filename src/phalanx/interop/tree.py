@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from phalanx.errors import InvalidInput
 from phalanx.interop.folders import inferred_type, parse_folder, value_of
+from phalanx.interop.types import relaxed, retyped
 from phalanx.model.promotion import is_wider
 
 #: The key in a file's metadata that holds the schema of the exported table, partition columns
@@ -141,8 +142,7 @@ class Tree:
             elif field.name not in batch.schema.names:
                 columns.append(pa.nulls(batch.num_rows, field.type))
             else:
-                column = batch.column(field.name)
-                columns.append(column if column.type == field.type else column.cast(field.type))
+                columns.append(_fitted(batch.column(field.name), field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -290,9 +290,19 @@ def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     return None
 
 
+def _fitted(column: pa.Array, type: pa.DataType) -> pa.Array:
+    if column.type == type:
+        return column
+    if column.type == relaxed(type):
+        return retyped(column, type)
+    return column.cast(type)
+
+
 def _is_stored_as(type: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether Parquet lacks a type, and its values are stored in another."""
+    """Whether an export stores values of a type in another one."""
     t = pa.types
+    if t.is_nested(type) and stored == relaxed(type):
+        return True
     if t.is_date64(type):
         return bool(t.is_date32(stored))
     return bool(type == pa.time32("s") and stored == pa.time32("ms"))

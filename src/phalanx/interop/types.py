@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
@@ -36,3 +38,43 @@ def whole_days(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             "its type to a timestamp"
         ) from None
     return column
+
+
+def relaxed(type: pa.DataType) -> pa.DataType:
+    """A type in which NULL is allowed in all parts of a struct, list or map.
+
+    Files are written like that: in a struct that is NULL, Lance returns NULL for fields that must
+    not be NULL, and Arrow does not write those.
+    """
+    t = pa.types
+    if t.is_struct(type):
+        return pa.struct([_relaxed(inner) for inner in type])
+    if t.is_fixed_size_list(type):
+        return pa.list_(_relaxed(type.value_field), type.list_size)
+    if t.is_large_list(type):
+        return pa.large_list(_relaxed(type.value_field))
+    if t.is_list(type):
+        return pa.list_(_relaxed(type.value_field))
+    if t.is_map(type):
+        return pa.map_(relaxed(type.key_type), _relaxed(type.item_field))
+    return type
+
+
+def _relaxed(field: pa.Field) -> pa.Field:
+    return field.with_type(relaxed(field.type)).with_nullable(True)
+
+
+def retyped(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """The values as a type that differs in where NULL is allowed only. Nothing is checked."""
+    return pa.array(_Retyped(array, type))
+
+
+class _Retyped:
+    """An array that says of itself that it has another type."""
+
+    def __init__(self, array: pa.Array, type: pa.DataType) -> None:
+        self._array, self._type = array, type
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[Any, Any]:
+        _, values = self._array.__arrow_c_array__()
+        return self._type.__arrow_c_schema__(), values
