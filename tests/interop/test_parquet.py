@@ -280,3 +280,10 @@ class TestRoundTrips:
         table = phalanx.create(root, rows.schema).append(rows)
         with pytest.raises(phalanx.InvalidInput, match="a time of day"):
             parquet.export(table, tmp_path / "tree")
+
+    def test_seconds_that_milliseconds_cannot_hold_are_refused(self, root, tmp_path):
+        rows = pa.table({"ts": pa.array([2**60], pa.timestamp("s"))})
+        table = phalanx.create(root, rows.schema).append(rows)
+        with pytest.raises(phalanx.InvalidInput, match="cannot be stored in Parquet"):
+            parquet.export(table, tmp_path / "tree")
+        assert not (tmp_path / "tree").exists()

@@ -177,6 +177,8 @@ class _LeafExport:
                         self._write(part_texts, iter([part]))
             else:
                 self._write(texts, chunks)
+        except pa.ArrowException as error:
+            raise InvalidInput(f"rows cannot be stored in Parquet: {error}") from None
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
