@@ -29,7 +29,7 @@ def test_no_value_leads_out_of_its_folder(texts):
     columns = [f"c{number}" for number in range(len(texts))]
     path = folder_of(columns, texts)
     assert path.count("/") == len(texts) - 1
-    assert os.path.normpath(os.path.join("/root", path)) == f"/root/{path}"
+    assert os.path.normpath(os.path.join("/tree", path)) == f"/tree/{path}"
     assert not any(character in path for character in '\0\n\\:*?"<>| ')
 
 
