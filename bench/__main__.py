@@ -18,6 +18,7 @@ ALL = (
     "many_leaves",
     "evolve",
     "optimize",
+    "interop",
     "bridge",
     "spark_scan",
     "spark_prune",

@@ -20,9 +20,9 @@ LAYERS = {
     "storage": 2,
     "transaction": 3,
     "table": 4,
-    "spark": 5,
     "interop": 5,
-    "cli": 6,
+    "spark": 6,
+    "cli": 7,
 }
 
 #: Packages that only some of ours may import, and which.

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from phalanx import model
+    from phalanx import interop, model
     from phalanx.errors import (
         ConflictError,
         CorruptTable,
@@ -38,6 +38,7 @@ __all__ = [
     "check",
     "create",
     "expr",
+    "interop",
     "model",
     "open",
     "repair",
@@ -51,6 +52,8 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+    if name == "interop":
+        return importlib.import_module("phalanx.interop")
     table = importlib.import_module("phalanx.table.table")
     specs = importlib.import_module("phalanx.model.specs")
     errors = importlib.import_module("phalanx.errors")

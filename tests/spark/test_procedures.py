@@ -62,6 +62,7 @@ def test_what_spark_is_told():
         assert procedure.description.endswith(".")
         assert set(procedure.result.values()) <= {"BIGINT", "STRING"}
     assert {name for name, one in PROCEDURES.items() if isinstance(one, Distributed)} == {
+        "import_parquet",
         "optimize",
         "rewrite",
     }

@@ -1,4 +1,4 @@
-"""The `phalanx` command: upkeep of tables from a shell or a timer.
+"""The `phalanx` command: upkeep of tables, and other formats, from a shell or a timer.
 
 Each command opens one table, calls the method of the same name and prints its report: as text, or
 as JSON for machines. It exits with 1 when a call was refused, or when check or repair leave damage;
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import phalanx
 from phalanx.errors import PhalanxError
 from phalanx.model.properties import span_of
+from phalanx.table.format import count_text
 
 if TYPE_CHECKING:
     # `phalanx --help` need not load what a table can do.
@@ -159,6 +160,48 @@ def _age(arguments: Arguments) -> dt.timedelta | None:
     return None if arguments.older_than is None else span_of(arguments.older_than)
 
 
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """A table that was made from another format."""
+
+    uri: str
+    version: int
+    partitions: int
+    rows: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.uri}: version {self.version} with {count_text(self.rows, 'row')} in "
+            f"{count_text(self.partitions, 'partition')}"
+        )
+
+
+def _import(arguments: Arguments) -> object:
+    table = _format(arguments).import_(
+        arguments.path,
+        arguments.table,
+        [] if arguments.unpartitioned else arguments.partition_by,
+        storage_options=dict(arguments.storage_option),
+    )
+    return Imported(table.uri, table.version, table.scan().plan().total, table.count())
+
+
+def _export(arguments: Arguments) -> object:
+    return _format(arguments).export(
+        _open(arguments),
+        arguments.path,
+        partition_by=[] if arguments.unpartitioned else arguments.partition_by,
+        overwrite=arguments.overwrite,
+    )
+
+
+def _format(arguments: Arguments) -> Any:
+    """The module of the format that a command line names, or that the path shows."""
+    is_delta = os.path.isdir(os.path.join(arguments.path, "_delta_log"))
+    name = arguments.format or ("delta" if is_delta else "parquet")
+    return getattr(phalanx.interop, name)
+
+
 def _check(arguments: Arguments) -> object:
     return phalanx.check(arguments.table, dict(arguments.storage_option))
 
@@ -171,7 +214,7 @@ def _repair(arguments: Arguments) -> object:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="phalanx",
-        description="Upkeep of partitioned Lance tables.",
+        description="Upkeep of partitioned Lance tables, and other formats in and out.",
         epilog="'phalanx COMMAND --help' says what a command takes.",
     )
     parser.add_argument("--version", action="version", version=f"phalanx {phalanx.__version__}")
@@ -250,6 +293,27 @@ def _parser() -> argparse.ArgumentParser:
     vacuum.add_argument("--older-than", metavar="SPAN", help="such as '7 days'")
     vacuum.add_argument("--force", action="store_true", help="also files younger than 24 hours")
     dry_run(vacuum)
+
+    def other(parser: argparse.ArgumentParser, path: str, fields: str) -> None:
+        parser.add_argument("path", metavar="PATH", help=path)
+        parser.add_argument(
+            "--format",
+            choices=["parquet", "delta"],
+            help="by default delta if PATH is a Delta table, and parquet otherwise",
+        )
+        partitioning = parser.add_mutually_exclusive_group()
+        partitioning.add_argument("--partition-by", metavar="FIELD", nargs="+", help=fields)
+        partitioning.add_argument("--unpartitioned", action="store_true", help="by nothing")
+
+    imports = command("import", _import, "Make a table from Parquet files or a Delta table.")
+    other(
+        imports,
+        "the folder of the Parquet files, or the Delta table",
+        "such as country or 'days(ts)'; by default as the source is",
+    )
+    exports = command("export", _export, "Write a table as Parquet files or as a Delta table.")
+    other(exports, "the folder to write", "columns that become folders; by default the table's own")
+    exports.add_argument("--overwrite", action="store_true", help="replace what is there")
 
     command("check", _check, "Look for every inconsistency.")
     repair = command("repair", _repair, "Repair what check finds where that is possible.")

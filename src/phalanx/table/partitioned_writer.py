@@ -172,7 +172,11 @@ def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys,
     if not spec.fields:
         return [((), table)]
     table = table.combine_chunks()
-    values = [partition_field.apply(table, schema) for partition_field in spec.fields]
+    return split_by(table, [field.apply(table, schema) for field in spec.fields])
+
+
+def split_by(table: pa.Table, values: list[pa.Array]) -> list[tuple[Keys, pa.Table]]:
+    """Split a table by the values of one array or more; each part keeps the order of its rows."""
     codes, count = _group_codes(values)
     order, counts = _ordered(codes, count)
     if order is not None:

@@ -16,10 +16,12 @@ from typing import Any, ClassVar, TypeVar
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import span_of
+from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import CatalogRequest
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.tasks import Cluster
+from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage.location import Location
 from phalanx.table.table import Table
@@ -40,6 +42,14 @@ class Parameter:
 
 TABLE = Parameter("table", "STRING", "the table: namespace and name, or a path")
 DRY_RUN = Parameter("dry_run", "BOOLEAN", "say what would be done, and do nothing", "false")
+PATH = Parameter("path", "STRING", "a folder that all workers reach")
+PARTITION_BY = Parameter(
+    "partition_by", "STRING", "the fields of the new table; by default those of the source", "null"
+)
+FOLDERS = Parameter(
+    "partition_by", "STRING", "columns that become folders; by default those of the table", "null"
+)
+OVERWRITE = Parameter("overwrite", "BOOLEAN", "replace what is there", "false")
 WHERE = Parameter("where", "STRING", "which partitions: those that may hold such rows", "null")
 
 
@@ -74,6 +84,21 @@ class Invocation:
     def location(self) -> Location:
         """The place of the table."""
         return self.warehouse.location(self.parts)
+
+    @property
+    def new_location(self) -> Location:
+        """The place of a table that is to be made. Raises InvalidInput without its namespace."""
+        *namespace, _ = self.parts
+        if namespace and not self.warehouse.namespace_exists(namespace):
+            name = ".".join(namespace)
+            raise InvalidInput(f"the catalog has no namespace {name}: create it first")
+        return self.location
+
+    @property
+    def partition_by(self) -> list[str | CustomField] | None:
+        """The fields to partition by; None if the call does not say."""
+        text = self[PARTITION_BY.name]
+        return None if text is None else entries_of(text)
 
     def open(self) -> Table:
         """The table at its newest version. Raises TableNotFound."""
@@ -136,6 +161,11 @@ def report(text: object) -> Rows:
 def version_of(text: str) -> int | str:
     """A version by its number, or the name of a tag."""
     return int(text) if text.isdigit() else text
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """The columns of a list such as `x, y`; None if the call does not say."""
+    return None if text is None else [n.strip().strip("`") for n in text.split(",") if n.strip()]
 
 
 PROCEDURES: dict[str, Procedure] = {}

@@ -20,6 +20,7 @@ from phalanx.spark.procedures.base import (
     Parameter,
     Rows,
     Work,
+    names_of,
     register,
 )
 from phalanx.spark.tasks import Cluster, command_of, message
@@ -62,7 +63,7 @@ class OptimizeProcedure(Distributed):
                 invocation["target_bytes"],
                 bool(invocation["dry_run"]),
                 _sorting(invocation["sort_by"]),
-                _names(invocation["zorder_by"]),
+                names_of(invocation["zorder_by"]),
                 pool,
             )
             if invocation["dry_run"]:
@@ -107,14 +108,10 @@ class OptimizeProcedure(Distributed):
         ]
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip().strip("`") for name in text.split(",")]
-
-
 def _sorting(text: str | None) -> list[str | tuple[str, str]] | None:
     """`ts DESC, id` as `Table.optimize` takes it."""
     columns: list[str | tuple[str, str]] = []
-    for entry in _names(text) or ():
+    for entry in names_of(text) or ():
         name, _, order = entry.partition(" ")
         match order.strip().upper():
             case "" | "ASC":

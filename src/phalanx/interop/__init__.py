@@ -1,0 +1,9 @@
+"""Other formats: Parquet trees and Delta tables, in and out.
+
+An export writes the rows of a snapshot in another format, an import makes a table of them. Nothing
+below this package knows about it.
+"""
+
+from phalanx.interop import delta, parquet
+
+__all__ = ["delta", "parquet"]

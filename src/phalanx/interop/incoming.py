@@ -1,0 +1,59 @@
+"""Rows on their way in: a new table with its first rows, in one transaction."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput, TableExists
+from phalanx.model.specs import CustomField
+from phalanx.storage import manifest
+from phalanx.storage.location import Location
+from phalanx.table import ingest
+from phalanx.table.create import create_table, first_head
+from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter
+from phalanx.table.table import Table
+from phalanx.transaction.snapshot import Snapshot
+
+
+def create_with_rows(
+    uri: str | os.PathLike[str],
+    schema: pa.Schema,
+    partition_by: Sequence[str | CustomField],
+    rows: Any,
+    *,
+    transactions: str = "strong",
+    storage_options: Mapping[str, str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> Table:
+    """Create a table with rows from any Arrow source, in bounded memory.
+
+    Readers see the table with all of its rows, or none. Raises TableExists, and InvalidInput if the
+    rows do not fit; files that were written by then belong to no table.
+    """
+    location = Location(uri, storage_options)
+    head = first_head(schema, partition_by, transactions, properties)
+    started = time.time()
+    with location.naming_failures(), ThreadPoolExecutor(WRITERS) as pool:
+        refuse_existing(location)
+        writer = PartitionedWriter(Snapshot.unborn(location, head), pool, buffer_bytes)
+        written = writer.write(ingest.chunks(rows, head.schema.arrow, buffer_bytes))
+        return Table(create_table(location, head, written, pool, started))
+
+
+def refuse_existing(location: Location) -> None:
+    """Raise TableExists before rows are read, not after."""
+    if manifest.exists(location):
+        raise TableExists(f"there is already a table at {location.uri}: import to another place")
+
+
+def check_schema(schema: Any) -> None:
+    """Raise InvalidInput for a schema that is none."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise InvalidInput(f"a schema is a pyarrow.Schema, not {type(schema).__name__}")
