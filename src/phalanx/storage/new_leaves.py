@@ -35,11 +35,13 @@ class NewLeaves:
 
     def __init__(self) -> None:
         self._template: _Template | None = None
+        #: Whether the file system has links, as far as is known.
+        self._has_links = True
         self._lock = threading.Lock()
 
     def create(self, leaf: Leaf) -> LeafWriter:
         """Create the empty leaf, or use the one that another writer has just created."""
-        if leaf.location.path is None:
+        if leaf.location.path is None or not self._has_links:
             return leaf.create()
         with self._lock:
             template = self._template
@@ -48,7 +50,13 @@ class NewLeaves:
                 self._template = _template_of(leaf, handle) if is_new else None
                 return leaf.writer_at(handle)
             template.links += 1
-        if not _linked(template, leaf):
+        try:
+            _link(template, leaf)
+        except FileExistsError:  # another writer has created it, or left its folder
+            return leaf.create()
+        except OSError:
+            # Lance creates it then, or says what is wrong.
+            self._has_links = False
             return leaf.create()
         handle = open_manifest(leaf.uri, template.manifest, None, leaf_session())
         return leaf.writer_at(handle)
@@ -64,15 +72,10 @@ def _template_of(leaf: Leaf, handle: object) -> _Template:
     return _Template(leaf.uri, names, first_manifest(handle))
 
 
-def _linked(template: _Template, leaf: Leaf) -> bool:
-    """Create a leaf by linking files; False if another writer has created it, or links fail."""
-    try:
-        os.mkdir(leaf.uri)
-        for folder in {os.path.dirname(name) for name in template.files}:
-            os.mkdir(os.path.join(leaf.uri, folder))
-        for name in template.files:
-            os.link(os.path.join(template.folder, name), os.path.join(leaf.uri, name))
-    except OSError:
-        # Lance creates it then, or says what is wrong.
-        return False
-    return True
+def _link(template: _Template, leaf: Leaf) -> None:
+    """Create a leaf by linking files. Its version comes last, and only then there is a leaf."""
+    os.mkdir(leaf.uri)
+    for folder in {os.path.dirname(name) for name in template.files}:
+        os.mkdir(os.path.join(leaf.uri, folder))
+    for name in template.files:
+        os.link(os.path.join(template.folder, name), os.path.join(leaf.uri, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.errors import CorruptTable
@@ -10,7 +10,7 @@ from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.format import count_text, size_text
 from phalanx.table.rules import RULES
-from phalanx.table.rules.rule import Problem
+from phalanx.table.rules.rule import Problem, Rule
 from phalanx.table.rules.state import TableState
 from phalanx.table.rules.survey import Survey
 from phalanx.transaction.snapshot import Snapshot
@@ -44,9 +44,8 @@ class CheckReport:
 
     def confirming(self, earlier: CheckReport) -> CheckReport:
         """This report without the damage that an earlier one does not have."""
-        before = {(problem.kind, problem.where) for problem in earlier.damage}
-        confirmed = [p for p in self.problems if p.harmless or (p.kind, p.where) in before]
-        return replace(self, problems=confirmed)
+        confirmed = _confirmed(self.damage, earlier.damage)
+        return replace(self, problems=[p for p in self.problems if p.harmless or p in confirmed])
 
     def __str__(self) -> str:
         counts = {"leaf": self.leaves, "snapshot": self.snapshots, "file": self.files}
@@ -85,6 +84,26 @@ def check_table(source: Snapshot | Location) -> CheckReport:
         return report
     again = _look(location)
     return report if again.is_blind else again.confirming(report)
+
+
+def confirmed_damage(location: Location, rules: Sequence[Rule]) -> list[Problem]:
+    """What some rules find in two looks, as in `check_table`, and nothing else is looked at.
+
+    Raises CorruptTable if the manifest cannot be read.
+    """
+
+    def look(manifest: RawManifest) -> list[Problem]:
+        state = TableState(manifest, Survey(manifest.location))
+        return [problem for rule in rules for problem in rule.find(state)]
+
+    problems = with_newest(location, look)
+    return _confirmed(with_newest(location, look), problems) if problems else []
+
+
+def _confirmed(problems: Sequence[Problem], earlier: Sequence[Problem]) -> list[Problem]:
+    """The problems that an earlier look has found, too, whatever their texts say."""
+    before = {(problem.kind, problem.where) for problem in earlier}
+    return [problem for problem in problems if (problem.kind, problem.where) in before]
 
 
 def _look(location: Location) -> CheckReport:

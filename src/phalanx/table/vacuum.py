@@ -36,8 +36,8 @@ from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION
 from phalanx.storage.names import is_leaf_folder
-from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.anchor import anchor
+from phalanx.table.check import confirmed_damage
 from phalanx.table.format import count_text, size_text
 from phalanx.table.retention import (
     Expired,
@@ -48,9 +48,6 @@ from phalanx.table.retention import (
     is_after,
 )
 from phalanx.table.rules.lost import LeafLost, LeafReplaced
-from phalanx.table.rules.rule import Problem
-from phalanx.table.rules.state import TableState
-from phalanx.table.rules.survey import Survey
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
@@ -135,35 +132,25 @@ def vacuum(
             "files of that age: pass force=True if there is none"
         )
     location = snapshot.location
-    recoverable = _recoverable(location)
+    recoverable = confirmed_damage(location, _RECOVERING)
     if recoverable:
-        note = f"check() finds what repair() can bring back, so nothing was deleted: {recoverable}"
+        listed = "; ".join(map(str, recoverable))
+        note = f"check() finds what repair() can bring back, so nothing was deleted: {listed}"
         return VacuumReport(dry_run, notes=(note,))
     with ThreadPoolExecutor(_WORKERS) as pool:
         if dry_run:
             return _swept(location, expire(location, policy, "vacuum", True), policy, True, pool)
         freed = VacuumReport(False)
-        for attempt in range(3):
+        for expiring in (False, True):
             try:
-                report = _vacuumed(location, policy, pool)
-                return freed.plus(report)
+                return freed.plus(_vacuumed(location, policy, pool))
             except OSError as error:
-                if attempt == 2 or not lance_errors.is_full(error):
+                if not lance_errors.is_full(error):
                     raise
-                if attempt == 1 and _free_bytes(location) > _ENOUGH:
+                if expiring and _free_bytes(location) > _ENOUGH:
                     raise  # a quota or a limit: deleting old snapshots may not help
-                freed = freed.plus(_freed(location, policy, expiring=attempt == 1, pool=pool))
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _recoverable(location: Location) -> str:
-    """What was lost from the manifest and still has its files, as text; empty for nothing."""
-
-    def look(manifest: RawManifest) -> list[Problem]:
-        state = TableState(manifest, Survey(location))
-        return [problem for rule in _RECOVERING for problem in rule.find(state)]
-
-    return "; ".join(map(str, with_newest(location, look)))
+                freed = freed.plus(_freed(location, policy, expiring, pool))
+        return freed.plus(_vacuumed(location, policy, pool))
 
 
 def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> VacuumReport:
