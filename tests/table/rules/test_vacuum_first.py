@@ -84,6 +84,23 @@ def test_a_leaf_that_was_lost_twice_comes_back_once(uri):
     assert set(found) >= {1, 2, 3, 4, 5}
 
 
+def test_only_the_rows_that_are_missing_are_taken(uri):
+    """A process that did not notice the loss has written on top of an earlier version."""
+    forget()
+    phalanx.open(uri).count()
+    seen = snapshots._recent
+    forget()
+    phalanx.open(uri).append(rows(5))
+    lose(uri, FR)
+    snapshots._recent = seen
+    phalanx.open(uri).append(rows(6))
+    assert ids(uri) == [1, 2, 3, 4, 6]
+    assert "leaf-replaced" in str(phalanx.check(uri))
+    assert phalanx.repair(uri, stray="take").ok
+    assert ids(uri) == [1, 2, 3, 4, 5, 6]
+    assert phalanx.check(uri).ok
+
+
 def test_a_restored_manifest_is_not_merged_without_its_files(uri):
     phalanx.open(uri).append(rows(5))
     restore(uri)

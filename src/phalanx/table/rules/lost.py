@@ -105,13 +105,18 @@ class LeafReplaced(Rule):
             row = lost.row
             if row.location is None or lost.written_again in meant or _key(row) in rebuilt:
                 continue
-            if not state.survey.is_whole(row, row.version) or _is_part_of(state, row):
+            if not state.survey.is_whole(row, row.version):
+                continue
+            fragments = _left_out(state, row)
+            if fragments == ():
                 continue
             what = (
                 f"version {row.version} of the leaf in {row.location} was lost and is not part of "
                 "the table: repair with stray='take' adds its rows, with 'drop' it is given up"
             )
-            yield Stray(self.problem(what, id), row.location, (_key(row),), ((row.version, None),))
+            yield Stray(
+                self.problem(what, id), row.location, (_key(row),), ((row.version, fragments),)
+            )
 
 
 @dataclass(frozen=True)
@@ -156,17 +161,21 @@ def losses(state: TableState) -> Iterator[Loss]:
         yield Loss(id, key, row, reason, tuple(_doubts(state, first, known)))
 
 
-def _is_part_of(state: TableState, row: RawRow) -> bool:
-    """Whether the leaf as it is now has a data file of an earlier version of it."""
+def _left_out(state: TableState, row: RawRow) -> tuple[int, ...] | None:
+    """The fragments of an earlier version of a leaf that are not in the leaf now; None for all.
+
+    A process that did not notice the loss may have written on top of an even earlier version.
+    """
     now = state.row(row.id)
     if now is None or now.location != row.location:
-        return False
+        return None
     leaf = Leaf(state.manifest.location, row.location or "", state.head.schema)
     try:
-        files = [{file.path for file in leaf.data_files(r.version)} for r in (now, row)]
+        have = {file.path for file in leaf.data_files(now.version)}
+        files = list(leaf.data_files(row.version))
     except (PhalanxError, *LANCE_ERRORS):
-        return False
-    return not files[0].isdisjoint(files[1])
+        return None
+    return tuple(sorted({file.fragment for file in files if file.path not in have}))
 
 
 def _key(row: RawRow) -> str:
