@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from phalanx.errors import ConflictError
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.table import ingest
@@ -23,13 +24,39 @@ from phalanx.transaction.view import View
 
 
 @dataclass
-class _Settle:
+class _GiveUp:
     """No change: the transaction says that stray rows were given up."""
 
     name = "repair"
+    keys: Sequence[str]
 
     def run(self, view: View) -> None:
-        """Change nothing."""
+        _refuse_settled(view, self.keys)
+
+
+@dataclass
+class _TakeIn(Append):
+    """Adds stray rows, unless another transaction has settled them meanwhile."""
+
+    keys: Sequence[str] = ()
+
+    def run(self, view: View) -> None:
+        _refuse_settled(view, self.keys)
+        super().run(view)
+
+
+def _refuse_settled(view: View, keys: Sequence[str]) -> None:
+    """Raise ConflictError if rows are taken in or given up already, so that none comes twice."""
+    if not _settled(view.base).isdisjoint(keys):
+        raise ConflictError(
+            f"another repair of {view.base.location.uri} has settled the same stray rows: nothing "
+            "was written, try again"
+        )
+
+
+def _settled(snapshot: Snapshot) -> set[str]:
+    records = snapshot.manifest.transactions()
+    return {key for record in records for key in record.settled}
 
 
 def settle(location: Location, strays: Sequence[Stray], take: bool) -> None:
@@ -37,22 +64,22 @@ def settle(location: Location, strays: Sequence[Stray], take: bool) -> None:
 
     Rows go to the partitions that they belong to. Rows that a transaction has settled already are
     left out, so that it can be repeated after a failure. Raises InvalidInput for rows that the
-    table does not accept.
+    table does not accept, and ConflictError if another repair comes first.
     """
     started, newest = time.time(), Snapshot.latest(location)
-    records = newest.manifest.transactions()
-    settled = {key for record in records for key in record.settled}
+    settled = _settled(newest)
     left = [stray for stray in strays if not settled.issuperset(stray.keys)]
     with ThreadPoolExecutor(WRITERS) as pool:
         if left:
             transaction = Transaction(newest, pool, durably=durable_by_default(), started=started)
-            transaction.settled = tuple(key for stray in left for key in stray.keys)
+            keys = [key for stray in left for key in stray.keys if key not in settled]
+            transaction.settled = tuple(keys)
             if take:
                 writer = PartitionedWriter(newest, pool, BUFFER_BYTES)
                 written = writer.write(_rows(newest, left, settled))
-                transaction.run(Append(newest.head, written))
+                transaction.run(_TakeIn(newest.head, written, keys))
             else:
-                transaction.run(_Settle())
+                transaction.run(_GiveUp(keys))
             newest = transaction.commit()
             reach("repair.strays-settled")
         folders = {stray.folder for stray in strays if stray.on_main}

@@ -312,8 +312,9 @@ class _Sweep:
                 yield True
                 return
             same = ManifestVersion(self._location).version == self._retention.newest.version
-            if not (held and same):
-                self.notes.append("the disk is full, and other writers are busy: try again")
+            note = "the disk is full, and other writers are busy: try again"
+            if not (held and same) and note not in self.notes:
+                self.notes.append(note)
             yield held and same
 
     def _versions_now(self, folder: str) -> set[int | None]:

@@ -8,6 +8,7 @@ import pytest
 
 import phalanx
 from phalanx.lru import LruCache
+from phalanx.table import strays
 from phalanx.transaction import snapshot as snapshots
 
 SCHEMA = pa.schema([("id", pa.int64()), ("c", pa.string())])
@@ -144,3 +145,21 @@ def test_what_was_taken_is_not_taken_again_after_its_record_has_expired(uri):
     assert any(r.settled for r in phalanx.open(uri)._snapshot.manifest.transactions())
     assert phalanx.check(uri).ok
     assert ids(uri) == [1, 2, 3, 4, 9, 10]
+
+
+def test_two_repairs_at_once_take_rows_once(uri, monkeypatch):
+    table = phalanx.open(uri).set_properties({"anchor": "commit"})
+    leaf = next(r for r in table.partitions().to_pylist() if r["c"] == "FR")["uri"]
+    lance.write_dataset(pa.table({"id": [9], "c": ["FR"]}, SCHEMA), leaf, mode="append")
+    rows_of_strays = strays._rows
+
+    def come_second(*arguments):
+        monkeypatch.setattr(strays, "_rows", rows_of_strays)
+        assert phalanx.repair(uri, stray="take").ok
+        return rows_of_strays(*arguments)
+
+    monkeypatch.setattr(strays, "_rows", come_second)
+    with pytest.raises(phalanx.ConflictError, match="another repair"):
+        phalanx.repair(uri, stray="take")
+    assert ids(uri) == [1, 2, 3, 4, 9]
+    assert phalanx.check(uri).ok
