@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.lru import LruCache
 from phalanx.model.spelling import shortened
-from phalanx.storage import cache
+from phalanx.storage import cache, forms
 from phalanx.storage.head import Head
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
@@ -55,7 +55,7 @@ class Snapshot:
 
         Raises TableNotFound if there is no table.
         """
-        manifest = ManifestVersion(location)
+        manifest = forms.open_manifest(location)
         snapshot = None if known is None else _advanced(manifest, known)
         if snapshot is None:
             snapshot = _recalled(manifest) or Snapshot(manifest)

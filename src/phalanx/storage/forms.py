@@ -1,0 +1,55 @@
+"""Tables in other forms: roots that do not have a manifest of ours.
+
+A form reads such a root as if it were one version of a manifest; everything above works on that.
+The forms themselves are modules of `phalanx.interop`. They are loaded only for a root that is not
+ours, so that nothing below depends on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Protocol, cast
+
+from phalanx.errors import TableNotFound
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import ManifestVersion
+
+#: The modules that each read one form, in the order in which they are asked.
+MODULES: tuple[str, ...] = ()
+
+
+class Form(Protocol):
+    """A module that reads tables in another form."""
+
+    def read(self, location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:
+        """The table at a root as a version of a manifest; None if it does not have this form.
+
+        `manifest` is the `__manifest` at the root, None if there is none.
+        """
+        ...
+
+
+def open_manifest(location: Location) -> ManifestVersion:
+    """The newest version of the manifest at a root, in whatever form the table is.
+
+    Raises TableNotFound if there is no table.
+    """
+    try:
+        manifest = ManifestVersion(location)
+    except TableNotFound:
+        other = _read(location, None)
+        if other is None:
+            raise
+        return other
+    if manifest.table_id is not None:
+        return manifest
+    return _read(location, manifest) or manifest
+
+
+def _read(location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:
+    for name in MODULES:
+        form = cast(Form, importlib.import_module(name))
+        table = form.read(location, manifest)
+        if table is not None:
+            return table
+    return None
