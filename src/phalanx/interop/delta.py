@@ -417,12 +417,12 @@ def import_(
     """
     check_schema(schema)
     source = _opened(path, version, source_options)
-    found = _without_metadata(pa.schema(source.schema().to_arrow()))
+    own_schema = _without_metadata(pa.schema(source.schema().to_arrow()))
     if partition_by is None:
         partition_by = source.metadata().partition_columns
     return create_with_rows(
         uri,
-        found if schema is None else schema,
+        own_schema if schema is None else schema,
         partition_by,
         _reader(source, path),
         transactions=transactions,

@@ -95,7 +95,7 @@ def _newest_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
     for name in names:
         if match := _CHECKPOINT.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[3] or 1)), []).append(name)
-    complete = [(key, found) for key, found in parts.items() if len(found) == key[1]]
+    complete = [(key, files) for key, files in parts.items() if len(files) == key[1]]
     (version, _), files = max(complete, default=((-1, 0), []))
     return version, files
 

@@ -176,13 +176,13 @@ def discover(root: Path) -> Tree:
     (columns,) = names
     if len(set(columns)) < len(columns):
         raise InvalidInput(f"a partition column appears twice in the path {files[0][0]}")
-    found = tuple(
+    tree_files = tuple(
         TreeFile(path, tuple(text for _, text in pairs), os.path.getsize(path))
         for path, pairs in files
     )
     with ThreadPoolExecutor(_READERS) as pool:
-        footers = list(pool.map(_footer, [file.path for file in found]))
-    stored = _unified(footers, found)
+        footers = list(pool.map(_footer, [file.path for file in tree_files]))
+    stored = _unified(footers, tree_files)
     exported = footers[0].exported
     if any(footer.exported != exported for footer in footers):
         exported = None
@@ -191,11 +191,13 @@ def discover(root: Path) -> Tree:
         type = fields[name].type if name in fields else None
         if exported is not None and name in exported.names:
             type = exported.field(name).type
-        fields[name] = pa.field(name, type or inferred_type([file.values[at] for file in found]))
+        fields[name] = pa.field(
+            name, type or inferred_type([file.values[at] for file in tree_files])
+        )
     schema = pa.schema(fields.values())
     widest = max((footer.row_bytes for footer in footers), default=0)
     batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, widest)))
-    return Tree(str(root), columns, found, schema, exported, batch_rows)
+    return Tree(str(root), columns, tree_files, schema, exported, batch_rows)
 
 
 Pairs = list[tuple[str, str | None]]

@@ -166,9 +166,9 @@ def store_error(uri: str, error: OSError, options: Mapping[str, str] | None) -> 
         text = f"this process has no right to read or write {uri}, or it is read-only: {text}"
     else:
         text = f"the storage of {uri} failed: {text}"
-    told = StorageError(text)
-    told.errno = number
-    return told
+    failure = StorageError(text)
+    failure.errno = number
+    return failure
 
 
 def lost_manifest(uri: str) -> TableNotFound:

@@ -199,7 +199,7 @@ class Expired:
     #: How many rows were removed from the manifest.
     row_count: int
     #: Whether the expiry was committed, as a version of the table.
-    told: bool = False
+    committed: bool = False
 
     @property
     def oldest(self) -> int:
@@ -248,7 +248,7 @@ class _Expiry:
 
         def then(version: int | None) -> Expired:
             retention.newest = ManifestVersion(self._location, version)
-            expired.told = True
+            expired.committed = True
             return expired
 
         return _proposal(

@@ -237,7 +237,7 @@ class _Sweep:
         """`full` says that the disk is full, so that nothing can be committed."""
         self._location, self._cutoff = location, cutoff
         self._dry_run, self._pool, self._full = dry_run, pool, full
-        self._retention, self._announced = expired.retention, expired.told
+        self._retention, self._announced = expired.retention, expired.committed
         self._kept = self._retention.leaf_versions(self._retention.first_kept)
         self.paths: list[str] = []
         self.bytes = 0
