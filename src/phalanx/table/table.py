@@ -13,7 +13,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model.evolution import Path
+from phalanx.model.properties import MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
 from phalanx.table import inspect, optimize, rewrite
@@ -60,6 +62,8 @@ def create(
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
+    *,
+    materialize_partition_columns: bool | None = None,
 ) -> Table:
     """Create an empty table.
 
@@ -74,6 +78,9 @@ def create(
         transactions: "strong", or "weak" for a table without atomic changes and time travel.
         storage_options: Options of the object store, such as credentials.
         properties: Table properties; see `Table.set_properties`.
+        materialize_partition_columns: Whether data files hold the columns that the table is
+            partitioned by. If False, those of identity fields are left out, and readers take them
+            from the partition values. It sets the property of that name.
 
     Returns:
         The table, at version 1.
@@ -83,6 +90,13 @@ def create(
         InvalidInput: The schema, a partition field or a property is not valid.
     """
     location = Location(uri, storage_options)
+    if materialize_partition_columns is not None:
+        if not isinstance(materialize_partition_columns, bool):
+            raise InvalidInput(
+                f"{MATERIALIZE.name} is True or False, not {materialize_partition_columns!r}"
+            )
+        text = MATERIALIZE.kind.spell(materialize_partition_columns)
+        properties = {**(properties or {}), MATERIALIZE.name: text}
     head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool, location.naming_failures():
         return Table(create_table(location, head, (), pool, time.time()))
