@@ -6,10 +6,14 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 import phalanx
-from phalanx import InvalidInput, UnsupportedTable
+from phalanx import ConflictError, InvalidInput, UnsupportedTable
 from phalanx.storage import head
+from tests.table import test_evolve_machine, test_machine
 from tests.table.rows import ROWS, SCHEMA, row, rows
 
 OFF = {"materialize_partition_columns": "false"}
@@ -251,6 +255,10 @@ class TestSwitching:
         with table.transaction() as first:
             first.append([row(5)])
             phalanx.open(table.uri).set_properties(OFF)
+        assert rows(table) == [*ROWS, row(5)]
+        with pytest.raises(ConflictError, match="none for 'part'"), table.transaction() as second:  # noqa: PT012
+            second.append([row(6)])
+            phalanx.open(table.uri).set_properties(ON)
         assert rows(phalanx.open(table.uri)) == [*ROWS, row(5)]
 
     @pytest.mark.parametrize("value", ["maybe", "", "1"])
@@ -269,6 +277,185 @@ class TestSwitching:
         assert rows(table) == [*ROWS, row(6)]
         table.rollback(after)
         assert rows(table) == [*ROWS, row(5)]
+
+
+class TestOptimize:
+    def test_brings_all_files_up(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"], properties=OFF).append(ROWS)
+        table.set_properties(ON).optimize()
+        assert columns(table)["a"] == ["id", "n"]
+        report = table.optimize("part = 'a'", partition_columns=True)
+        assert report.rewritten == 1
+        assert columns(table) == {"a": ["id", "n", "part"], "b": ["id", "n"], None: ["id", "n"]}
+        table.optimize(partition_columns=True)
+        assert columns(table) == {part: ["id", "n", "part"] for part in ("a", "b", None)}
+        for leaf in table.scan().plan().leaves:
+            parts = leaf.open().to_table()["part"].to_pylist()
+            assert parts == [leaf.values["part"]] * leaf.rows
+        assert table.optimize(partition_columns=True).rewritten == 0
+        table.set_properties(OFF).optimize(partition_columns=True)
+        assert columns(table)["a"] == ["id", "n"]
+        assert rows(table) == ROWS
+        assert table.check().ok
+
+
+class TestEvolution:
+    @pytest.fixture
+    def table(self, root):
+        schema = pa.schema([("p", pa.int32()), ("id", pa.int64())])
+        table = phalanx.create(root, schema, ["p"], properties=OFF)
+        return table.append([{"p": 1, "id": 1}, {"p": None, "id": 2}])
+
+    @staticmethod
+    def found(table, **names):
+        return phalanx.open(table.uri).scan().to_arrow().sort_by("id").to_pylist()
+
+    def test_rename(self, table):
+        table.rename_column("p", "q").append([{"q": 1, "id": 3}])
+        assert self.found(table) == [{"q": 1, "id": 1}, {"q": None, "id": 2}, {"q": 1, "id": 3}]
+        assert table.count("q = 1 AND id > 1") == 1
+
+    def test_wider_and_back(self, table):
+        before = table.version
+        table.change_type("p", pa.int64()).append([{"p": 2**40, "id": 3}, {"p": 1, "id": 4}])
+        assert [row["p"] for row in self.found(table)] == [1, None, 2**40, 1]
+        table.rollback(before).append([{"p": 1, "id": 5}])
+        assert [row["p"] for row in self.found(table)] == [1, None, 1]
+        assert table.scan().to_arrow().schema.field("p").type == pa.int32()
+
+    def test_wider_where_files_hold_the_column(self, root):
+        """The files keep the narrow type, and the schema of the leaf leaves the column out."""
+        schema = pa.schema([("p", pa.int32()), ("id", pa.int64())])
+        table = phalanx.create(root, schema, ["p"]).append([{"p": 1, "id": 1}])
+        table.set_properties(OFF).set_properties(ON)
+        table.change_type("p", pa.int64()).append([{"p": 1, "id": 2}])
+        (leaf,) = table.scan().plan().leaves
+        assert leaf.open().schema.names == ["id"]
+        assert self.found(table) == [{"p": 1, "id": 1}, {"p": 1, "id": 2}]
+        table.optimize()
+        (leaf,) = table.scan().plan().leaves
+        assert leaf.open().to_table().to_pylist() == [{"id": 1, "p": 1}, {"id": 2, "p": 1}]
+
+    def test_another_partitioning(self, table):
+        table.evolve_partitioning(["bucket(2, p)"]).append([{"p": 1, "id": 3}])
+        names = [leaf.open().schema.names for leaf in table.scan().plan().leaves]
+        assert names == [["id"], ["id"], ["p", "id"]]
+        assert [row["p"] for row in self.found(table)] == [1, None, 1]
+        table.update({"id": "id + 10"}, "p = 1")
+        assert [row["p"] for row in self.found(table)] == [None, 1, 1]
+        table.rewrite()
+        assert [row["p"] for row in self.found(table)] == [None, 1, 1]
+        table.evolve_partitioning(["p"]).rewrite()
+        assert [row["p"] for row in self.found(table)] == [None, 1, 1]
+        assert {tuple(x.open().schema.names) for x in table.scan().plan().leaves} == {("id",)}
+
+    def test_the_last_other_column_is_dropped(self, table):
+        table.drop_column("id")
+        assert sorted(phalanx.open(table.uri).scan().to_arrow()["p"].to_pylist(), key=str) == [
+            1,
+            None,
+        ]
+        table.append([{"p": 1}])
+        assert phalanx.open(table.uri).count("p = 1") == 2
+        table.optimize()
+        found = phalanx.open(table.uri).scan().to_arrow()["p"].to_pylist()
+        assert sorted(found, key=str) == [1, 1, None]
+
+    def test_the_column_itself_is_dropped(self, table):
+        table.drop_column("p").append([{"id": 3}])
+        assert self.found(table) == [{"id": 1}, {"id": 2}, {"id": 3}]
+        table.add_column("p", pa.int32())
+        assert [row["p"] for row in self.found(table)] == [None] * 3
+
+    def test_a_column_that_must_not_be_null(self, root):
+        schema = pa.schema([pa.field("p", pa.string(), nullable=False), ("id", pa.int64())])
+        table = phalanx.create(root, schema, ["p"], properties=OFF)
+        table.append(pa.table({"p": ["x", "y"], "id": [1, 2]}, schema))
+        assert self.found(table) == [{"p": "x", "id": 1}, {"p": "y", "id": 2}]
+        assert table.scan().to_arrow().schema.field("p").nullable is False
+
+    def test_replace(self, table):
+        """A table that takes the place of another has columns of its own."""
+        table.overwrite(pa.table({"p": pa.array([7], pa.int32()), "id": [7]}))
+        assert self.found(table) == [{"p": 7, "id": 7}]
+
+
+class TestManySmallLeaves:
+    """They are read together as one dataset."""
+
+    def test_columns_by_fragment(self, root):
+        schema = pa.schema([("p", pa.int32()), ("q", pa.string()), ("id", pa.int64())])
+        table = phalanx.create(root, schema, ["p", "q"], properties=OFF)
+        held = [
+            {"p": n if n % 5 else None, "q": f"q{n % 3}", "id": 2 * n + more}
+            for n in range(80)
+            for more in range(2)
+        ]
+        table.append(pa.Table.from_pylist(held, schema))
+        table.append(pa.Table.from_pylist(held[:60], schema))
+        # Other specs and settings in between.
+        table.set_properties(ON).evolve_partitioning(["q"])
+        table.append(pa.Table.from_pylist(held[:7], schema))
+        expected = sorted([*held, *held[:60], *held[:7]], key=str)
+        table = phalanx.open(root)
+        assert sorted(table.scan().to_arrow().to_pylist(), key=str) == expected
+        only = table.scan(["q", "p"]).to_arrow().to_pylist()
+        assert sorted(only, key=str) == sorted(
+            ({"q": row["q"], "p": row["p"]} for row in expected), key=str
+        )
+        found = table.scan(where="id % 2 = 1").to_arrow().to_pylist()
+        assert sorted(found, key=str) == [row for row in expected if row["id"] % 2]
+        found = table.scan(where="p > 10 AND q <> 'q1' AND id % 4 = 1").to_arrow().to_pylist()
+        wanted = [r for r in expected if (r["p"] or 0) > 10 and r["q"] != "q1" and r["id"] % 4 == 1]
+        assert sorted(found, key=str) == wanted
+        assert table.count("p > 10 AND q <> 'q1' AND id % 4 = 1") == len(wanted)
+
+
+class _Switching:
+    """A table in which new files hold partition columns, or not, by turns."""
+
+    @rule(value=st.sampled_from(["true", "false", "false", None]))
+    def switch(self, value):
+        table = phalanx.open(self.uri)
+        table.set_properties({"materialize_partition_columns": value})
+        self.switched(table)
+        for handle in self.tables:
+            handle.refresh()
+
+    @rule()
+    def bring_up(self):
+        table = phalanx.open(self.uri)
+        before = max(self.at)
+        table.optimize(partition_columns=True)
+        for version in range(before + 1, table.version + 1):
+            self.at[version] = self.at[before]
+
+
+class RowsMachine(_Switching, test_machine.StrongMachine):
+    def switched(self, table):
+        self.landed(table, self.rows)
+
+
+class ShapesMachine(_Switching, test_evolve_machine.Machine):
+    def switched(self, table):
+        self.landed(table, self.now.copy())
+
+
+@pytest.mark.parametrize(
+    "size",
+    [test_machine.SMALL, pytest.param(test_machine.LARGE, marks=pytest.mark.soak)],
+)
+@pytest.mark.parametrize("machine", [RowsMachine, ShapesMachine])
+def test_a_table_holds_what_a_plain_list_would(machine, size):
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    options = settings(
+        size,
+        deadline=None,
+        suppress_health_check=slow,
+        print_blob=True,
+        report_multiple_bugs=False,
+    )
+    run_state_machine_as_test(machine, settings=options)
 
 
 def rows_at(table, version):
