@@ -1,10 +1,14 @@
 """Tables whose files do not hold the columns that partitions give."""
 
 import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import ClassVar
 
+import lance
 import pyarrow as pa
+import pyarrow.dataset
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -39,6 +43,11 @@ def files(table, part):
     leaves = phalanx.open(table.uri).scan().plan().leaves
     (leaf,) = (leaf for leaf in leaves if leaf.values["part"] == part)
     return [len(f.metadata.files[0].fields) for f in leaf.open().get_fragments()]
+
+
+def rows_at(table, version):
+    found = phalanx.open(table.uri, version=version).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda found: found["id"])
 
 
 class TestOff:
@@ -145,11 +154,12 @@ class TestTypes:
         table = phalanx.open(root)
         assert table.scan().plan().leaves[0].open().schema.names == ["id"]
         assert table.scan().to_arrow().sort_by("id").cast(schema) == held
+        # The column is a literal in these filters.
         for number, value in enumerate(self.VALUES[type]):
-            sql = "p IS NULL" if value is None else f"p IS NOT NULL AND id = {number}"
-            assert table.scan(where=f"({sql}) OR id < 0").to_arrow().slice(0, 1) is not None
-        # One leaf at a time, in which the column is a literal in the filter.
-        assert table.scan(where="p = p AND id >= 0").count() == len(held) - 1
+            test = "IS NULL" if value is None else "IS NOT NULL"
+            where = f"(p {test} AND id = {number}) OR (p = p AND id < 0)"
+            assert table.scan(["id"], where).to_arrow()["id"].to_pylist() == [number]
+        assert table.count("p = p AND id >= 0") == len(held) - 1
 
     @pytest.mark.parametrize("type", [pa.float32(), pa.float64()], ids=str)
     def test_floats_stay_stored(self, root, type):
@@ -458,6 +468,61 @@ def test_a_table_holds_what_a_plain_list_would(machine, size):
     run_state_machine_as_test(machine, settings=options)
 
 
-def rows_at(table, version):
-    found = phalanx.open(table.uri, version=version).scan().to_arrow().to_pylist()
-    return sorted(found, key=lambda found: found["id"])
+class TestWeak:
+    def test_many_writers_create_the_same_leaves(self, root):
+        """The first version of a leaf numbers its fields from 0: one of them numbers them again."""
+        phalanx.create(root, SCHEMA, ["part"], "weak", properties=OFF)
+        start = threading.Barrier(6)
+
+        def write(number):
+            table = phalanx.open(root)
+            start.wait()
+            table.append([row(number, part, number) for part in ("a", None)])
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(write, range(6)))
+        table = phalanx.open(root)
+        expected = [row(number, part, number) for number in range(6) for part in ("a", None)]
+        found = table.scan().to_arrow().to_pylist()
+        assert sorted(found, key=str) == sorted(expected, key=str)
+        assert columns(table) == {"a": ["id", "n"], None: ["id", "n"]}
+        assert table.check().ok
+
+    def test_made_strong(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"], "weak", properties=OFF).append(ROWS)
+        table.make_strong()
+        table.set_properties(ON).append([row(5)])
+        assert rows(table) == [*ROWS, row(5)]
+
+
+class TestOthers:
+    def test_rows_of_another_client(self, root):
+        """Rows on main that lack the column are of the leaf's partition; others say theirs."""
+        table = phalanx.create(root, SCHEMA, ["part"], properties={**OFF, "anchor": "commit"})
+        table.append(ROWS)
+        uris = {leaf.values["part"]: leaf.uri for leaf in table.scan().plan().leaves}
+        lance.write_dataset(pa.table({"id": [8], "n": [0]}), uris["a"], mode="append")
+        table.set_properties(ON).append([row(5, "c")])
+        uris = {leaf.values["part"]: leaf.uri for leaf in table.scan().plan().leaves}
+        other = pa.table({"id": [9], "n": [0], "part": ["b"]})
+        lance.write_dataset(other, uris["c"], mode="append")
+        assert rows(table) == [*ROWS, row(5, "c")]
+        table.repair(stray="take")
+        table = phalanx.open(root)
+        assert rows(table) == [*ROWS, row(5, "c"), row(8), row(9, "b")]
+        assert table.check().ok
+
+    def test_a_manifest_that_is_rebuilt(self, root):
+        """The values are in no file: the manifest has them twice."""
+        table = phalanx.create(root, SCHEMA, ["part"], properties=OFF).append(ROWS)
+        manifest = lance.dataset(f"{root}/__manifest")
+        manifest.update({"partition_field_part": "NULL"}, "object_type = 'table'")
+        assert not phalanx.check(root).ok
+        phalanx.repair(root)
+        assert rows(phalanx.open(table.uri)) == ROWS
+
+    def test_export(self, root, tmp_path):
+        table = phalanx.create(root, SCHEMA, ["part"], properties=OFF).append(ROWS)
+        phalanx.interop.parquet.export(table, tmp_path / "out")
+        found = pa.dataset.dataset(tmp_path / "out", partitioning="hive").to_table()
+        assert sorted(found.select(SCHEMA.names).to_pylist(), key=lambda r: r["id"]) == ROWS

@@ -282,7 +282,7 @@ class Leaf:
         if self.is_current(main) or main.get_fragments():
             return int(main.version)
         try:
-            committed = lance.LanceDataset.commit(
+            main = lance.LanceDataset.commit(
                 main,
                 LanceOperation.Merge([], lance_schema(self.stored)),
                 read_version=main.version,
@@ -290,9 +290,11 @@ class Leaf:
                 storage_options=self.location.options,
                 commit_message=COMMIT_MESSAGE,
             )
-            return int(committed.version)
         except (OSError, lance.commit.CommitConflictError):
-            return self.newest()
+            main = self.open(None)
+            if not self.is_current(main):
+                raise
+        return int(main.version)
 
     def trusting_files(self, version: int | None) -> Leaf:
         """The leaf with the columns that a version has read from its files.
