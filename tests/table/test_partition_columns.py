@@ -371,6 +371,17 @@ class TestEvolution:
         found = phalanx.open(table.uri).scan().to_arrow()["p"].to_pylist()
         assert sorted(found, key=str) == [1, 1, None]
 
+    def test_only_a_wider_column_is_left(self, root):
+        """The first file holds it with the narrow type, and the schema of the leaf lacks it."""
+        schema = pa.schema([("p", pa.int32()), ("id", pa.int64())])
+        table = phalanx.create(root, schema, ["p"]).append([{"p": 1, "id": 1}])
+        table.set_properties(OFF).append([{"p": 1, "id": 2}])
+        table.delete("id = 2")
+        table.change_type("p", pa.int64()).drop_column("id").append([{"p": 1}])
+        assert phalanx.open(root).scan().to_arrow()["p"].to_pylist() == [1, 1]
+        (leaf,) = table.scan().plan().leaves
+        assert leaf.open().to_table()["p"].to_pylist() == [1, 1]
+
     def test_the_column_itself_is_dropped(self, table):
         table.drop_column("p").append([{"id": 3}])
         assert self.found(table) == [{"id": 1}, {"id": 2}, {"id": 3}]
