@@ -46,7 +46,7 @@ def first_head(
     spec = build_spec(1, partition_by, tagged)
     check_new(properties or {})
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
-    return replace(head, properties=dict(properties or {}))
+    return replace(head, properties=dict(properties or {})).with_features()
 
 
 def create_table(
@@ -112,7 +112,7 @@ def replaced_head(
         spec_id=spec.id,
         max_field_id=max(tagged.field_ids),
         properties=dict(properties),
-    )
+    ).with_features()
 
 
 def replace_table(

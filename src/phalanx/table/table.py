@@ -13,7 +13,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model.evolution import Path
+from phalanx.model.properties import MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
 from phalanx.table import inspect, optimize, rewrite
@@ -60,6 +62,8 @@ def create(
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
+    *,
+    materialize_partition_columns: bool | None = None,
 ) -> Table:
     """Create an empty table.
 
@@ -74,6 +78,9 @@ def create(
         transactions: "strong", or "weak" for a table without atomic changes and time travel.
         storage_options: Options of the object store, such as credentials.
         properties: Table properties; see `Table.set_properties`.
+        materialize_partition_columns: Whether data files hold the columns that the table is
+            partitioned by. If False, those of identity fields are left out, and readers take them
+            from the partition values. It sets the property of that name.
 
     Returns:
         The table, at version 1.
@@ -83,6 +90,13 @@ def create(
         InvalidInput: The schema, a partition field or a property is not valid.
     """
     location = Location(uri, storage_options)
+    if materialize_partition_columns is not None:
+        if not isinstance(materialize_partition_columns, bool):
+            raise InvalidInput(
+                f"{MATERIALIZE.name} is True or False, not {materialize_partition_columns!r}"
+            )
+        text = MATERIALIZE.kind.spell(materialize_partition_columns)
+        properties = {**(properties or {}), MATERIALIZE.name: text}
     head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool, location.naming_failures():
         return Table(create_table(location, head, (), pool, time.time()))
@@ -751,6 +765,7 @@ class Table:
         *,
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
+        partition_columns: bool = False,
     ) -> OptimizeReport:
         """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
@@ -766,12 +781,21 @@ class Table:
             sort_by: Rewrite each leaf in the order of these columns; a pair such as
                 `("ts", "descending")` reverses one.
             zorder_by: Rewrite each leaf in Z-order of these columns, 2 or more.
+            partition_columns: Rewrite each leaf that has other columns than new files, for example
+                because it was written before `materialize_partition_columns` was changed.
 
         Raises:
             InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
         """
         report = optimize.optimize(
-            self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
+            self._snapshot,
+            where,
+            target_rows,
+            target_bytes,
+            dry_run,
+            sort_by,
+            zorder_by,
+            partition_columns,
         )
         if not dry_run:
             self.refresh()

@@ -76,7 +76,7 @@ class Commits:
 
     def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> tuple[int, bool]:
         """Commit a change once; returns its version and whether existing rows were rewritten."""
-        key = (leaf.uri, base, delta.identity, leaf.schema)
+        key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
         if key not in self._versions:
             version = leaf.commit(base, delta)
             self._versions[key] = (version, leaf.rewrote_rows, delta)
@@ -84,7 +84,8 @@ class Commits:
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
         """Record a version that was committed elsewhere, for example in another process."""
-        self._versions[leaf.uri, base, delta.identity, leaf.schema] = (version, False, delta)
+        key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
+        self._versions[key] = (version, False, delta)
 
     def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
         """Commit a change of a weak table and remember it: the table may become strong."""
@@ -123,6 +124,7 @@ class View:
         self.steps = 0
         #: The fields of the head that the transaction changes.
         self.head_changes: dict[str, Any] = {}
+        self._head: Head | None = base.head
         self._new_specs: list[PartitionSpec] = []
         #: New tags by name; None for a tag that is dropped.
         self._tagged: dict[str, TagRecord | None] = {}
@@ -134,8 +136,9 @@ class View:
     @property
     def head(self) -> Head:
         """The table's head with the transaction's changes."""
-        changes = self.head_changes
-        return replace(self.base.head, **changes) if changes else self.base.head
+        if self._head is None:
+            self._head = replace(self.base.head, **self.head_changes)
+        return self._head
 
     @property
     def schema(self) -> TableSchema:
@@ -145,16 +148,17 @@ class View:
 
     def change_head(self, **changes: Any) -> None:
         """Change fields of the head."""
-        if "schema" in changes:
-            # Pending files were written for the old schema.
+        if not {"schema", "properties"}.isdisjoint(changes):
+            # Pending files were written for the old schema, and for what files held then.
             self.settle()
+        if "schema" in changes:
             for work in self._works.values():
                 if work.statistics is not None:
                     work.statistics = statistics.seen(
                         work.statistics, self.schema, changes["schema"]
                     )
         self.head_changes |= changes
-        self._current = self._leaves = None
+        self._current = self._leaves = self._head = None
         self.steps += 1
 
     @property
@@ -332,7 +336,7 @@ class View:
         work.fragment_count = row.fragment_count
 
     def _leaf(self, place: Place) -> Leaf:
-        return Leaf(self.base.location, place.folder, self.schema)
+        return Leaf.at(self.base.location, self.head, place.folder, place.spec.id, place.keys)
 
     def _place_of(self, row: LeafRow) -> Place:
         return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)
