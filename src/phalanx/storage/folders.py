@@ -7,11 +7,16 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lance.file import LanceFileSession
 
 from phalanx.storage.location import MANIFEST, Location
+
+#: How many folders of an object store are listed at a time.
+_LISTERS = 32
 
 
 def children(folder: Location) -> set[str]:
@@ -21,6 +26,38 @@ def children(folder: Location) -> set[str]:
             return set(os.listdir(folder.path))
         return set()
     return {path.split("/")[0] for path in _session(folder).list()}
+
+
+def walk(root: Location, is_level: Callable[[str], bool], depth: int) -> list[str]:
+    """The folders at a depth below a root, through levels that a function chooses by their paths.
+
+    Paths are relative to the root. Folders that are links are left out.
+    """
+    paths = [""]
+    if root.path is not None:
+        for _ in range(depth):
+            paths = [path for above in paths for path in _inside(root, above) if is_level(path)]
+        return paths
+    with ThreadPoolExecutor(_LISTERS) as pool:
+        for _ in range(depth):
+            lists = pool.map(lambda above: _inside(root, above), paths)
+            paths = [path for inner in lists for path in inner if is_level(path)]
+    return paths
+
+
+def _inside(root: Location, path: str) -> list[str]:
+    """The paths of the folders directly in a folder."""
+    if root.path is not None:
+        try:
+            with os.scandir(os.path.join(root.uri, path)) as entries:
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+    else:
+        # A session at the folder itself: paths that are passed to one are escaped another time.
+        session = LanceFileSession(root.child(path) if path else root.uri, root.options)
+        names = [prefix.strip("/") for prefix in session.list_with_delimiter().common_prefixes]
+    return [f"{path}/{name}" if path else name for name in names]
 
 
 def remove(folder: Location) -> None:

@@ -24,7 +24,7 @@ HEAD_ID = "__head"
 HEAD_TYPE = "__head"
 FORMAT_VERSION = 1
 READER_FEATURES: frozenset[str] = frozenset()
-WRITER_FEATURES: frozenset[str] = frozenset()
+WRITER_FEATURES: frozenset[str] = frozenset({"hive-layout"})
 _PROPERTY = "property."
 
 

@@ -25,6 +25,7 @@ from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
+from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
@@ -34,9 +35,7 @@ from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
 
 #: The version of a newly created leaf, which has no rows.
-EMPTY_VERSION = 1
-#: What the commits of weak tables on main say, so that those of other clients can be told apart.
-COMMIT_MESSAGE = "phalanx"
+EMPTY_VERSION = FIRST_VERSION
 #: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
 #: The largest batch that is read from a leaf, in bytes and in rows. Lance's default of 8,192 rows
@@ -84,6 +83,7 @@ class Leaf:
                 LanceOperation.Overwrite(lance_schema(self.schema), []),
                 max_retries=0,
                 storage_options=self.location.options,
+                commit_message=COMMIT_MESSAGE,
             )
             return handle, True
         except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import lance
 
@@ -52,10 +52,14 @@ class Location:
         return self.child(MANIFEST)
 
     def child(self, name: str) -> str:
-        """The URI of a folder in the root. Raises InvalidInput for a name that leads out of it."""
-        if not name or name in (".", "..") or "/" in name or "\\" in name:
+        """The URI of a folder in the root, given by its path relative to it.
+
+        Raises InvalidInput for a path that leads out of the root.
+        """
+        if not all(map(_is_plain, name.split("/"))):
             raise InvalidInput(f"{name!r} does not lie inside the table {self.uri}")
-        return f"{self.uri}/{name}"
+        # Lance decodes the URIs of object stores, and cuts them at `#` and `?`.
+        return f"{self.uri}/{name if self.is_local else quote(name, safe=_UNQUOTED)}"
 
     def open(self, uri: str, version: int | None = None, session: Any = None) -> Any:
         """Open a Lance dataset at a version, or at the newest on main."""
@@ -99,6 +103,15 @@ class Location:
     __hash__ = None  # type: ignore[assignment]
 
 
+#: Characters besides letters and digits that a URI has as they are.
+_UNQUOTED = "/$=!&'()*+,;:@-._~"
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a part of a path is the name of a folder and nothing else."""
+    return bool(part) and part not in (".", "..") and "\\" not in part and "\0" not in part
+
+
 #: The process that was the first to use Lance; None if none has yet.
 _process: int | None = None
 
@@ -123,6 +136,7 @@ def leaf_session() -> Any:
     """The cache of leaf metadata that this process shares between all tables.
 
     It stays valid even if a table is dropped and created again: the name of a leaf's folder
-    depends on the table's salt. The name of `__manifest` does not, so it is opened without it.
+    depends on the table's salt, and where it does not, Lance compares what the store says of the
+    file. The name of `__manifest` does not depend on it either, so it is opened without a session.
     """
     return new_session()

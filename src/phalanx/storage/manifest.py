@@ -34,6 +34,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest_update import (
     INDEXED,
@@ -131,6 +132,7 @@ def exists(location: Location) -> bool:
 def published_texts(head: Head) -> dict[str, str]:
     """The entries of the table metadata that other clients read."""
     copies = {"schema": _schema_text(head.schema), **_spec_texts(head.specs)}
+    copies |= layout_of(head.properties).texts(head)
     return {GUARD_KEY: GUARD_VALUE, TABLE_ID_KEY: head.table_id, **copies}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from phalanx.model.evolution import Path
+from phalanx.model.properties import LAYOUT
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
 from phalanx.table import inspect, optimize, rewrite
@@ -60,6 +61,7 @@ def create(
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
+    layout: str | None = None,
 ) -> Table:
     """Create an empty table.
 
@@ -74,6 +76,8 @@ def create(
         transactions: "strong", or "weak" for a table without atomic changes and time travel.
         storage_options: Options of the object store, such as credentials.
         properties: Table properties; see `Table.set_properties`.
+        layout: "flat" (the default), or "hive" for leaves in a tree of key=value folders, such as
+            `event_date=2025-12-10/country=US.lance`. It cannot be changed later.
 
     Returns:
         The table, at version 1.
@@ -83,6 +87,8 @@ def create(
         InvalidInput: The schema, a partition field or a property is not valid.
     """
     location = Location(uri, storage_options)
+    if layout is not None:
+        properties = {**(properties or {}), LAYOUT.name: layout}
     head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool, location.naming_failures():
         return Table(create_table(location, head, (), pool, time.time()))
