@@ -322,7 +322,7 @@ class TestBundles:
                 version = leaf.commit(version, LeafDelta(added=(files,)))
             members.append(Member(leaf.folder, version))
         parts = small_leaves._parts(location, members)
-        assert [(len(p.members), p.manifest is not None) for p in parts] == [(2, True), (2, True)]
+        assert [(p.size, p.manifest is not None) for p, _ in parts] == [(2, True), (2, True)]
         batches = list(small_leaves.scan(location, schema, members, ["n", "id"], None))
         found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
         assert found == [(None, 0), (None, 1), (None, 2), (1.5, 12), (None, 3), (1.5, 13)]

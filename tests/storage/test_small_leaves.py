@@ -102,9 +102,7 @@ def ids(location, members, **options):
 
 
 def is_bundled(location, members):
-    return [
-        (len(p.members), p.manifest is not None) for p in small_leaves._parts(location, members)
-    ]
+    return [(p.size, p.manifest is not None) for p, _ in small_leaves._parts(location, members)]
 
 
 class TestReading:
@@ -238,13 +236,13 @@ class TestRemembering:
     def test_versions_on_main_are_not_remembered(self, location, tmp_path, opened):
         """They come again with other rows where a leaf was removed and made anew."""
         main = [Member(f"{n}_v1$dataset", 1) for n in range(2)]
-        for folder, _ in main:
+        for folder, _, _ in main:
             lance.write_dataset(rows([1]), location.child(folder))
         for _ in range(2):
             opened.clear()
             assert ids(location, main) == [1, 1]
             assert len(opened) == 2
-        assert ids(location, [Member(folder, None) for folder, _ in main]) == [1, 1]
+        assert ids(location, [Member(folder, None) for folder, _, _ in main]) == [1, 1]
         assert not len(small_leaves._remembered)
 
     def test_the_same_folders_in_another_table(self, location, tmp_path):
@@ -257,7 +255,7 @@ class TestRemembering:
     def test_it_is_bounded(self, location, opened):
         members = five(location)
         pairs = [[members[i], members[j]] for i in range(5) for j in range(i)]
-        size = small_leaves._bytes(small_leaves._parts(location, pairs[0]))
+        size = small_leaves._bytes([p for p, _ in small_leaves._parts(location, pairs[0])])
         small_leaves._remembered = LruCache(3 * size + size // 2, small_leaves._bytes)
         for pair in pairs:
             assert len(ids(location, pair)) == 20

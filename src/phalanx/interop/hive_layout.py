@@ -49,10 +49,10 @@ from phalanx.model.transforms import (
 )
 from phalanx.storage import names
 from phalanx.storage.folders import walk
-from phalanx.storage.head import Head
+from phalanx.storage.head import HIVE_LAYOUT, Head
 from phalanx.storage.location import Location
 
-FEATURES = frozenset({"hive-layout"})
+FEATURES = frozenset({HIVE_LAYOUT})
 SHARED = True
 #: Whoever chooses this layout has plain Lance readers, which see main.
 DEFAULTS: Mapping[str, str] = {"anchor": "commit"}

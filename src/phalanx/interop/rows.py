@@ -187,7 +187,7 @@ class _LeafExport:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         location, schema = self._snapshot.location, self._snapshot.head.schema
-        leaf = Leaf(location, self._leaf.location, schema)
+        leaf = Leaf.of(location, self._snapshot.head, self._leaf)
         with location.naming_failures():
             yield from leaf.scan(self._leaf.read_version, schema.arrow.names, None)
 

@@ -83,7 +83,15 @@ def span_of(text: str) -> dt.timedelta:
         raise InvalidInput(f"{text!r} is too long a span of time") from None
 
 
+def _truth(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
 TEXT = Kind("a text", str)
+TRUTH = Kind("'true' or 'false'", _truth, lambda truth: str(truth).lower())
 SPAN = Kind("a span of time", span_of, lambda span: f"{span.days} days")
 
 
@@ -205,6 +213,14 @@ MAX_NEW_LEAVES = Property[int | None](
     "the most leaves that one write may create; one that would create more is refused. If it is "
     "not set, a write that creates very many tiny leaves logs a warning",
 )
+MATERIALIZE = Property[bool | None](
+    "materialize_partition_columns",
+    TRUTH,
+    None,
+    "whether new data files hold the columns that the table is partitioned by: `true` puts them "
+    "after the other columns, and `false` leaves out those of identity fields, which readers take "
+    "from the partition values. If it is not set, files hold all columns in the table's order",
+)
 VECTOR_DIMENSION = Property[int | None](
     "vector.<column>.dimension",
     whole_number(1),
@@ -224,6 +240,7 @@ PROPERTIES: tuple[Property[Any], ...] = (
     DISTRIBUTION,
     FILE_BYTES,
     MAX_NEW_LEAVES,
+    MATERIALIZE,
     VECTOR_DIMENSION,
     COMMENT,
 )

@@ -276,7 +276,13 @@ class Planner:
     def _leaf(self, row: LeafRow, is_small: bool, group: Any = None) -> Chosen:
         hidden = self._tasks.hidden
         name = self._plan.name_of(row) if PARTITION in hidden else ""
-        piece = self._tasks.piece(row, name, where=self._plan.residual(row.index), group=group)
+        piece = self._tasks.piece(
+            row,
+            name,
+            where=self._plan.residual(row.index),
+            group=group,
+            given=self._snapshot.head.given(row.spec_id, row.keys),
+        )
         return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
     # Tasks with partition keys, one or more for each leaf

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.spark.filters import Expression
@@ -111,10 +112,11 @@ class Tasks:
         where: Predicate | None = None,
         fragments: tuple[int, ...] | None = None,
         group: tuple[Any, ...] | None = None,
+        given: Given = (),
     ) -> Piece:
         """A leaf as a task reads it, with the values of the hidden columns that are wanted."""
         return Piece(
-            ReadUnit((Member(row.location, row.read_version),), where, fragments=fragments),
+            ReadUnit((Member(row.location, row.read_version, given),), where, fragments=fragments),
             partition if PARTITION in self.hidden else "",
             row.object_id if LEAF in self.hidden else "",
             group,

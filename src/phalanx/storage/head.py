@@ -12,19 +12,31 @@ import datetime as dt
 import json
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from phalanx.errors import CorruptTable, UnsupportedTable
+from phalanx.model.partition_columns import (
+    Given,
+    StoredColumns,
+    given_values,
+    stored_columns,
+)
+from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 
 HEAD_ID = "__head"
 HEAD_TYPE = "__head"
 FORMAT_VERSION = 1
-READER_FEATURES: frozenset[str] = frozenset()
-WRITER_FEATURES: frozenset[str] = frozenset({"hive-layout"})
+#: Some files do not hold columns of identity partition fields: their values are in the manifest.
+PARTITION_COLUMNS = "unstored_partition_columns"
+READER_FEATURES: frozenset[str] = frozenset({PARTITION_COLUMNS})
+#: Leaves are in a tree of key=value folders.
+HIVE_LAYOUT = "hive-layout"
+WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT})
 _PROPERTY = "property."
 
 
@@ -72,6 +84,65 @@ class Head:
     def spec(self) -> PartitionSpec:
         """The spec that new rows are written under."""
         return next(spec for spec in self.specs if spec.id == self.spec_id)
+
+    @property
+    def materializes_by_default(self) -> bool:
+        """Whether new files hold the partition columns if no property says.
+
+        In the key=value layout they do not: the values are in the paths.
+        """
+        return LAYOUT.of(self.properties) != "hive"
+
+    @property
+    def materializes(self) -> bool:
+        """Whether new files hold the columns of identity partition fields."""
+        chosen = MATERIALIZE.of(self.properties)
+        return self.materializes_by_default if chosen is None else chosen
+
+    def with_features(self) -> Head:
+        """This head with the features that its properties need. None is ever taken away."""
+        if self.materializes:
+            return self
+        return replace(self, reader_features=self.reader_features | {PARTITION_COLUMNS})
+
+    def stored_schema(self, spec_id: int) -> TableSchema:
+        """The columns that new files of a spec's leaves hold."""
+        return self._stored(spec_id)[1].schema
+
+    @property
+    def gives_columns(self) -> bool:
+        """Whether values of partition columns are taken from the manifest: files may lack them."""
+        return PARTITION_COLUMNS in self.reader_features
+
+    @property
+    def given_ids(self) -> frozenset[int]:
+        """The ids of the columns that files of some spec may lack."""
+        ids = (id for spec in self.specs for id in self._stored(spec.id)[1].given)
+        return frozenset(ids if self.gives_columns else ())
+
+    def given(self, spec_id: int, keys: Sequence[Any]) -> Given:
+        """The columns that the partition with these keys gives, with their values.
+
+        There are none as long as all files of the table hold all columns.
+        """
+        if not self.gives_columns:
+            return ()
+        spec, columns = self._stored(spec_id)
+        return given_values(columns, self.schema, spec, keys)
+
+    def _stored(self, spec_id: int) -> tuple[PartitionSpec, StoredColumns]:
+        known = self._stored_by_spec.get(spec_id)
+        if known is None:
+            spec = next(spec for spec in self.specs if spec.id == spec_id)
+            chosen = MATERIALIZE.of(self.properties)
+            materialize = False if not self.materializes else chosen
+            known = spec, stored_columns(self.schema, spec, materialize)
+            self._stored_by_spec[spec_id] = known
+        return known
+
+    @cached_property
+    def _stored_by_spec(self) -> dict[int, tuple[PartitionSpec, StoredColumns]]:
+        return {}
 
     def after(self, now: dt.datetime, transaction_id: str, **changes: Any) -> Head:
         """The head of the next transaction. `committed_at` never goes backwards."""

@@ -56,9 +56,10 @@ def stored_table(table: pa.Table) -> pa.Table:
 def stored_batches(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows that were read, with the schema and the memory layout to write them in."""
+    """Rows that were read, with the columns and the memory layout to write them in."""
     for batch in batches:
-        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(batch.columns, schema=schema)])
+        columns = [batch.column(name) for name in schema.names]
+        table = pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=schema)])
         yield from stored_table(table).to_batches()
 
 

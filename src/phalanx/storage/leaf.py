@@ -21,18 +21,20 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from phalanx.errors import ConflictError, CorruptTable, PhalanxError, StorageError
 from phalanx.model.dialect import to_text
+from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
-from phalanx.model.schema import TableSchema
+from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import lance_errors
-from phalanx.storage.field_ids import lance_schema
+from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION
+from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
-from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
-from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange
+from phalanx.storage.mapping import ADDRESS, FRAGMENT_BITS, ROW_ID, LeafMapping, Reading, mapping_of
+from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafRow
 
 #: The version of a newly created leaf, which has no rows.
 EMPTY_VERSION = FIRST_VERSION
@@ -44,24 +46,42 @@ BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 65_536
 
 
-#: How many low bits of a row's address hold its offset in its fragment; the rest is the fragment
-#: id. We call it the row's id: a leaf of ours has no others. One that another client has made may
-#: have ids that a row keeps when it moves.
-_FRAGMENT_BITS = 32
-_ADDRESS = "_rowaddr"
-
-
 class Leaf:
     """A leaf's folder and the operations on it.
 
-    Rows are written and read with the table's schema, whatever schema the leaf itself has.
+    Rows are written and read with the table's schema, whatever schema the leaf itself has. Their
+    ids are their addresses: a leaf of ours has no others. One that another client has made may have
+    ids that a row keeps when it moves.
     """
 
-    def __init__(self, location: Location, folder: str, schema: TableSchema) -> None:
+    def __init__(
+        self,
+        location: Location,
+        folder: str,
+        schema: TableSchema,
+        given: Given = (),
+        stored: TableSchema | None = None,
+    ) -> None:
+        """`given` are columns whose values come from the partition and not from files.
+
+        `stored` are the columns that new files hold; all of the table's if it is None.
+        """
         self.location, self.folder, self.schema = location, folder, schema
+        self.given, self.stored = given, stored or schema
         self.uri = location.child(folder)
         #: Whether a commit through this object has rewritten existing rows.
         self.rewrote_rows = False
+
+    @staticmethod
+    def of(location: Location, head: Head, row: LeafRow) -> Leaf:
+        """A leaf of a table."""
+        return Leaf.at(location, head, row.location, row.spec_id, row.keys)
+
+    @staticmethod
+    def at(location: Location, head: Head, folder: str, spec_id: int, keys: Sequence[Any]) -> Leaf:
+        """The leaf of a table with some partition values, which may not exist yet."""
+        given, stored = head.given(spec_id, keys), head.stored_schema(spec_id)
+        return Leaf(location, folder, head.schema, given, stored)
 
     def open(self, version: int | None) -> Any:
         """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
@@ -80,7 +100,7 @@ class Leaf:
         try:
             handle = lance.LanceDataset.commit(
                 self.uri,
-                LanceOperation.Overwrite(lance_schema(self.schema), []),
+                LanceOperation.Overwrite(lance_schema(self.stored), []),
                 max_retries=0,
                 storage_options=self.location.options,
                 commit_message=COMMIT_MESSAGE,
@@ -95,18 +115,18 @@ class Leaf:
             raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
 
     def _numbered(self, handle: Any) -> Any:
-        """A version of the leaf with the table's fields and their ids, to write files for.
+        """A version of the leaf with the stored fields and their ids, to write files for.
 
         The first version of a dataset numbers its fields from 0, and later ones may have an earlier
         schema. The version committed here has no rows, and nothing refers to it.
         """
         if self.is_current(handle):
             return handle
-        return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.schema), []))
+        return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
 
     def is_current(self, handle: Any) -> bool:
-        """Whether a version has the table's current schema."""
-        return bool(handle.lance_schema == lance_schema(self.schema))
+        """Whether a version has the schema that new files have."""
+        return bool(handle.lance_schema == lance_schema(self.stored))
 
     def _mapping(self, handle: Any) -> LeafMapping:
         return mapping_of(handle.lance_schema, handle, self.schema)
@@ -146,11 +166,11 @@ class Leaf:
             handle = self.open(base)
             if delta.added and not delta.replaced and not self.is_current(handle):
                 handle, delta = self._brought_up(handle, delta)
-        return int(self._commit(handle, delta.operation(self.schema)).version)
+        return int(self._commit(handle, delta.operation(self.stored)).version)
 
     def _check_files(self, delta: LeafDelta) -> None:
         """Raise ConflictError for files that would be misread with the table's schema."""
-        table_ids, needed = self.schema.id_set, self.schema.always_written
+        table_ids, needed = self.schema.id_set, self._needed
         written = (*delta.added, *(part.new for part in delta.rewritten))
         for file in (f for part in written for frag in part.fragments for f in frag.files):
             have = set(file.fields)
@@ -162,6 +182,38 @@ class Leaf:
                     f"{self.location.uri} has (it has {what}): nothing was changed, try again"
                 )
 
+    @property
+    def _needed(self) -> list[tuple[str, frozenset[int]]]:
+        """The columns, with their ids, that every new file must hold."""
+        if not self.given:
+            return self.schema.always_written
+        given = {id for id, _ in self.given}
+        needed = [(name, ids) for name, ids in self.schema.always_written if not ids & given]
+        stored = ((field.name, field_id(field)) for field in self.stored.tagged)
+        return needed + [(name, frozenset({id})) for name, id in stored if id in given]
+
+    def _schema_with_more(self, handle: Any) -> TableSchema:
+        """The schema of a version once files are added to it.
+
+        A column that the partition gives is in it if all files hold it: a plain Lance reader would
+        see NULL in the others.
+        """
+        if not self.given:
+            return self.stored
+        given = {id for id, _ in self.given}
+        held = {id: column.type for id, column in self._physical(handle).columns.items()}
+        fields = [
+            field
+            for field in self.stored.tagged
+            if field_id(field) not in given or held.get(field_id(field)) == field.type
+        ]
+        if not fields:
+            return self.stored
+        return TableSchema(pa.schema(fields, metadata=self.stored.tagged.metadata))
+
+    def _physical(self, handle: Any) -> TableSchema:
+        return TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
+
     def _brought_up(self, handle: Any, delta: LeafDelta) -> tuple[Any, LeafDelta]:
         """Bring a version up to the table's schema; returns it and what remains of the change.
 
@@ -169,22 +221,25 @@ class Leaf:
         values must be computed, because a type was widened or a column has a default, and if a file
         has no column left: Lance does not read a file without data.
         """
-        mapping, ids = self._mapping(handle), set(self.schema.field_ids)
+        mapping, schema = self._mapping(handle), self._schema_with_more(handle)
+        if handle.lance_schema == lance_schema(schema):
+            return handle, delta
+        ids = schema.id_set
         fragments = [fragment.metadata for fragment in handle.get_fragments()]
         empty = any(not ids & {id for f in frag.files for id in f.fields} for frag in fragments)
-        if mapping.needs_no_files and not empty:
-            projection = LanceOperation.Project(lance_schema(self.schema))
+        if mapping.needs_no_files(self.given) and not empty:
+            projection = LanceOperation.Project(lance_schema(schema))
             return self._commit(handle, projection), delta
         if delta.touched:
             updated, removed = list(delta.updated.values()), sorted(delta.removed)
             handle = self._commit(handle, LanceOperation.Delete(updated, removed, ""))
-        names, stored = self.schema.tagged.names, self.schema.stored
-        rows = stored_batches(
-            scanned(self.location, self.uri, handle, mapping, names, None), stored
-        )
+        stored = self.stored.stored
+        reading = mapping.reading(stored.names, self.given)
+        batches = scanned(self.location, self.uri, handle, mapping, reading, None)
+        rows = stored_batches(batches, stored)
         self.rewrote_rows = True
         rewritten = LeafWriter(self, self._numbered(handle)).write_batches(rows, stored)
-        overwrite = LeafDelta(added=(rewritten,), replaced=True).operation(self.schema)
+        overwrite = LeafDelta(added=(rewritten,), replaced=True).operation(self.stored)
         return self._commit(handle, overwrite), LeafDelta(added=delta.added)
 
     def commit_on_main(self, base: int | None, delta: LeafDelta) -> int:
@@ -194,12 +249,12 @@ class Leaf:
         """
         self._check_files(delta)
         if base is None:
-            self.create()
-            base = self.newest()
+            self.created()
+            base = self._numbered_main()
         try:
             committed = lance.LanceDataset.commit(
                 self.open(base),
-                delta.operation(self.schema),
+                delta.operation(self.stored),
                 read_version=base,
                 storage_options=self.location.options,
                 commit_message=COMMIT_MESSAGE,
@@ -217,6 +272,37 @@ class Leaf:
             ) from None
         return int(committed.version)
 
+    def _numbered_main(self) -> int:
+        """The newest version on main. If it has no rows, it gets the stored fields and their ids.
+
+        Lance numbers the fields of the first version from 0. Of several writers who renumber them
+        at the same time, one wins, and all have written files for the same fields.
+        """
+        main = self.open(None)
+        if self.is_current(main) or main.get_fragments():
+            return int(main.version)
+        try:
+            committed = lance.LanceDataset.commit(
+                main,
+                LanceOperation.Merge([], lance_schema(self.stored)),
+                read_version=main.version,
+                max_retries=0,
+                storage_options=self.location.options,
+                commit_message=COMMIT_MESSAGE,
+            )
+            return int(committed.version)
+        except (OSError, lance.commit.CommitConflictError):
+            return self.newest()
+
+    def trusting_files(self, version: int | None) -> Leaf:
+        """The leaf with the columns that a version has read from its files.
+
+        Rows that another client has added may belong to another partition.
+        """
+        held = self._physical(self.open(version)).id_set
+        given = tuple((id, key) for id, key in self.given if id not in held)
+        return Leaf(self.location, self.folder, self.schema, given, self.stored)
+
     def fragment_ids(self, version: int) -> frozenset[int]:
         """The ids of the fragments of a version."""
         return frozenset(fragment.fragment_id for fragment in self.open(version).get_fragments())
@@ -231,14 +317,15 @@ class Leaf:
         Only deletion files are written. Nothing refers to them until the change is committed.
         """
         handle = self.open(version)
-        with evaluating(self.location, self.uri, self._mapping(handle), where) as filter:
+        mapping = self._mapping(handle)
+        with evaluating(self.location, self.uri, mapping, where, self.given) as filter:
             return _marked((f, f.delete(filter)) for f in handle.get_fragments())
 
     def delete_rows(self, version: int, ids: Any) -> tuple[LeafDelta, int]:
         """Mark rows as deleted by their ids, an array of numbers, and count them."""
-        handle, fragments = self.open(version), ids >> _FRAGMENT_BITS
+        handle, fragments = self.open(version), ids >> FRAGMENT_BITS
         groups = ((n, ids[fragments == n]) for n in sorted(set(fragments.tolist())))
-        rows = ((handle.get_fragment(n), part & (2**_FRAGMENT_BITS - 1)) for n, part in groups)
+        rows = ((handle.get_fragment(n), part & (2**FRAGMENT_BITS - 1)) for n, part in groups)
         with evaluating(self.location, self.uri, self._mapping(handle), None):
             return _marked((f, f.delete_rows(offsets.tolist())) for f, offsets in rows)
 
@@ -297,13 +384,15 @@ class Leaf:
         CorruptTable if a file is missing or damaged.
         """
         handle = self.open(version)
+        mapping = self._mapping(handle)
         yield from scanned(
             self.location,
             self.uri,
             handle,
-            self._mapping(handle),
-            columns,
+            mapping,
+            mapping.reading(columns, self.given),
             where,
+            given=self.given,
             whole=whole,
             row_ids=row_ids,
             limit=limit,
@@ -317,7 +406,7 @@ class Leaf:
         """Columns of some rows by their ids, an array of numbers, in that order."""
         handle = self.open(version)
         mapping = self._mapping(handle)
-        reading = mapping.reading(columns)
+        reading = mapping.reading(columns, self.given)
         rows = pa.table({ROW_ID: ids})
         if reading.columns:
             with evaluating(self.location, self.uri, mapping, None):
@@ -335,7 +424,8 @@ class Leaf:
     ) -> int:
         """How many rows of a version, or of some of its fragments, satisfy a predicate."""
         handle = self.open(version)
-        with evaluating(self.location, self.uri, self._mapping(handle), where) as filter:
+        mapping = self._mapping(handle)
+        with evaluating(self.location, self.uri, mapping, where, self.given) as filter:
             chosen = _chosen(handle, fragments)
             if chosen is None:
                 return int(handle.count_rows(filter))
@@ -350,13 +440,15 @@ class LeafWriter:
 
     def write(self, table: pa.Table) -> Written:
         """Write rows as new files of the leaf."""
+        if self._leaf.stored is not self._leaf.schema:
+            table = table.select(self._leaf.stored.tagged.names)
         return self.write_batches(stored_table(table), table.schema)
 
     def write_stream(
         self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int
     ) -> Written:
         """Write a stream of rows as new files of at most about these sizes."""
-        stored = self._leaf.schema.stored
+        stored = self._leaf.stored.stored
         rows: Any = stored_batches(batches, stored)
         if isinstance(batches, list):  # all rows are in memory: a stream would only be slower
             rows = pa.Table.from_batches(rows, stored)
@@ -465,24 +557,24 @@ def scanned(
     uri: str,
     handle: Any,
     mapping: LeafMapping,
-    columns: Sequence[str],
+    reading: Reading,
     where: Predicate | None,
+    given: Given = (),
     whole: bool = False,
     row_ids: bool = False,
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
     """Scan a Lance dataset and yield its rows as rows of the table."""
-    reading = mapping.reading(columns)
     # A row is named by its address. In most leaves that is its id, which takes less to read.
     by_address = row_ids and handle.has_stable_row_ids
     # If no column is read, row ids show how many rows there are.
-    counted = row_ids or bool(columns and not reading.columns)
-    with evaluating(location, uri, mapping, where) as filter:
+    counted = row_ids or reading.is_counted
+    with evaluating(location, uri, mapping, where, given) as filter:
         scanner = handle.scanner(
             columns=reading.columns,
             filter=filter,
             with_row_id=counted and not by_address,
-            with_row_address=by_address,
+            with_row_address=by_address or reading.by_address,
             **options,
         )
         # Small files yield small batches, and every later step is faster with one large batch.
@@ -493,13 +585,17 @@ def scanned(
         for batch in batches:
             if by_address:
                 names = batch.schema.names
-                batch = batch.rename_columns([ROW_ID if n == _ADDRESS else n for n in names])
+                batch = batch.rename_columns([ROW_ID if n == ADDRESS else n for n in names])
             yield reading.batch(batch, row_ids)
 
 
 @contextlib.contextmanager
 def evaluating(
-    location: Location, uri: str, mapping: LeafMapping, where: Predicate | None
+    location: Location,
+    uri: str,
+    mapping: LeafMapping,
+    where: Predicate | None,
+    given: Given = (),
 ) -> Iterator[str | None]:
     """The filter of a predicate for a leaf, in a context that translates Lance's errors.
 
@@ -507,7 +603,7 @@ def evaluating(
     Errors that may be temporary, such as network errors, are raised unchanged.
     """
     try:
-        yield None if where is None else mapping.filter(where)
+        yield None if where is None else mapping.filter(where, given)
     except (ValueError, OSError) as error:
         lance_errors.raise_interrupt(error)
         if lance_errors.is_damage(error):
@@ -541,7 +637,7 @@ def _lance_ids(handle: Any, addresses: Any) -> Any:
     if not handle.has_stable_row_ids:
         return addresses
     known = handle.scanner(columns=[], with_row_id=True, with_row_address=True).to_table()
-    have = np.asarray(known.column(_ADDRESS))
+    have = np.asarray(known.column(ADDRESS))
     order = np.argsort(have)
     places = order[np.searchsorted(have[order], np.asarray(addresses))]
     return np.asarray(known.column(ROW_ID))[places]

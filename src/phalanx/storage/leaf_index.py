@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 
 from phalanx.errors import CorruptTable, PhalanxError, UnsupportedTable
 from phalanx.model.domains import domain_of
+from phalanx.model.partition_columns import Given
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.storage.head import Head
@@ -288,6 +290,12 @@ class LeafIndex:
         if indices is not None:
             leaves = leaves.take(pa.array(indices))
         return zip(*(column.to_pylist() for column in leaves.columns), strict=True)
+
+    def given(self, head: Head, indices: Array) -> Iterable[Given]:
+        """The columns that the partitions of some leaves give, with their values."""
+        if not head.gives_columns:
+            return repeat((), len(indices))
+        return [head.given(row.spec_id, row.keys) for row in self.rows(indices)]
 
     def holds(self, row: LeafRow | None) -> bool:
         """Whether a leaf of another index is also in this one, at the same index and version."""

@@ -4,21 +4,25 @@ A leaf keeps the schema it was written with until it is next written. Its reader
 schema: a renamed column has its new name, a widened column its new type, a column that was added
 later has its default, and a dropped column is not there. The same is true for filters. A column
 that was dropped and added again has another id and does not show the old values.
+
+A column whose value the leaf's partition gives is never read from files: some of them may lack it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from lance.schema import LanceSchema
 
 from phalanx.lru import LruCache
-from phalanx.model.defaults import absent, default_of
+from phalanx.model.defaults import absent, default_of, repeated
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import quote
+from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Column, Predicate
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.model.spelling import arrow_literal, type_name
@@ -26,6 +30,10 @@ from phalanx.storage.field_ids import ids_of
 from phalanx.storage.lance_sql import Lance
 
 ROW_ID = "_rowid"
+ADDRESS = "_rowaddr"
+#: How many low bits of a row's address hold its offset in its fragment; the rest is the fragment
+#: id.
+FRAGMENT_BITS = 32
 #: How many selections of columns a mapping caches.
 _READINGS = 256
 _Convert = Callable[[pa.Array], pa.Array]
@@ -37,43 +45,80 @@ class LeafMapping:
     def __init__(self, physical: TableSchema, schema: TableSchema) -> None:
         self._schema = schema
         self._fields = {field_id(field): field for field in physical.tagged}
+        self._names = {field_id(field): field.name for field in schema.tagged}
         self._sources = {field.name: _source(field, self._fields) for field in schema.tagged}
         self._dialect = _LeafDialect(physical.columns, schema)
         self._readings: LruCache[tuple[str, ...], Reading] = LruCache(_READINGS)
 
-    def reading(self, names: Sequence[str]) -> Reading:
-        """How some of the table's columns are read."""
-        key = tuple(names)
-        reading = self._readings.get(key)
+    def reading(self, names: Sequence[str], given: Given = ()) -> Reading:
+        """How some of the table's columns are read from a leaf whose partition gives some."""
+        values = self._given(names, [given])
+        if not values:
+            return self._plain_reading(tuple(names))
+        return self._reading(names, {name: _Constant(array[0]) for name, array in values.items()})
+
+    def reading_together(self, names: Sequence[str], given: Sequence[Given]) -> Reading:
+        """How they are read from several leaves in one dataset, given the columns by fragment."""
+        values = self._given(names, given)
+        if not values:
+            return self._plain_reading(tuple(names))
+        return self._reading(names, {name: _ByFragment(array) for name, array in values.items()})
+
+    def _plain_reading(self, names: tuple[str, ...]) -> Reading:
+        reading = self._readings.get(names)
         if reading is None:
-            fields = [self._schema.arrow.field(name) for name in key]
-            reading = Reading(fields, [self._sources[name] for name in key])
-            self._readings.put(key, reading)
+            reading = self._reading(names, {})
+            self._readings.put(names, reading)
         return reading
 
-    def filter(self, where: Predicate) -> str:
-        """A predicate on the table's columns as a filter on the leaf's."""
-        return self._dialect.predicate(where)
+    def _reading(self, names: Sequence[str], given: Mapping[str, _Values]) -> Reading:
+        fields = [self._schema.arrow.field(name) for name in names]
+        return Reading(fields, [given.get(name) or self._sources[name] for name in names])
 
-    @cached_property
-    def needs_no_files(self) -> bool:
+    def _given(self, names: Sequence[str], given: Sequence[Given]) -> dict[str, pa.Array]:
+        """The values of the columns among `names` that are given, one for each leaf."""
+        ids = [id for id, _ in given[0]] if given else []
+        numbers = {self._names.get(id): number for number, id in enumerate(ids)}
+        return {
+            name: self._keys(name, [values[numbers[name]][1] for values in given])
+            for name in names
+            if name in numbers
+        }
+
+    def _keys(self, name: str, keys: Sequence[Any]) -> pa.Array:
+        return domain_of(self._schema.arrow.field(name).type).array(keys)
+
+    def filter(self, where: Predicate, given: Given = ()) -> str:
+        """A predicate on the table's columns as a filter on the leaf's."""
+        return self._dialect.knowing(given).predicate(where)
+
+    def needs_no_files(self, given: Given = ()) -> bool:
         """Whether the leaf's files need no rewrite to hold the table's columns.
 
-        That is so if they hold every column unchanged, except columns that are NULL without a file.
+        That is so if they hold every column unchanged, except columns that are NULL without a file
+        and those that the partition gives.
         """
-        return all(_is_held(field, self._fields) for field in self._schema.tagged)
+        known = {id for id, _ in given}
+        columns = (field for field in self._schema.tagged if field_id(field) not in known)
+        return all(_is_held(field, self._fields) for field in columns)
 
 
 class Reading:
     """How some of the table's columns are read from a leaf."""
 
-    def __init__(self, fields: Sequence[pa.Field], sources: Sequence[_Source | None]) -> None:
+    def __init__(
+        self, fields: Sequence[pa.Field], sources: Sequence[_Source | _Values | None]
+    ) -> None:
         self._columns = list(zip(fields, sources, strict=True))
         #: The names of the leaf's columns to read.
-        self.columns = [source.name for source in sources if source is not None]
+        self.columns = [source.name for source in sources if isinstance(source, _Source)]
+        #: Whether row ids must be read to show how many rows there are.
+        self.is_counted = bool(fields and not self.columns)
+        #: Whether the addresses of rows are read, too: they tell the leaf that a row is of.
+        self.by_address = any(isinstance(source, _ByFragment) for source in sources)
         #: Whether they need no conversion to be the table's.
         self.is_same = all(
-            source is not None and source.name == field.name and source.convert is None
+            isinstance(source, _Source) and source.name == field.name and source.convert is None
             for field, source in self._columns
         )
 
@@ -82,18 +127,39 @@ class Reading:
         if self.is_same:
             return batch
         fields = [field for field, _ in self._columns]
-        arrays = [_array(batch, field, source) for field, source in self._columns]
+        arrays = [
+            constant(field, batch.num_rows) if source is None else source.array(batch)
+            for field, source in self._columns
+        ]
         if row_ids:
             fields.append(batch.schema.field(ROW_ID))
             arrays.append(batch.column(ROW_ID))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _array(batch: pa.RecordBatch, field: pa.Field, source: _Source | None) -> pa.Array:
-    if source is None:
-        return constant(field, batch.num_rows)
-    array = batch.column(source.name)
-    return array if source.convert is None else source.convert(array)
+class _Constant:
+    """A column that has one value in all rows."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value = value
+
+    def array(self, batch: pa.RecordBatch) -> pa.Array:
+        value = self._value if self._value.is_valid else None
+        return repeated(value, self._value.type, batch.num_rows)
+
+
+class _ByFragment:
+    """A column that has one value in all rows of a fragment."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self._values = values
+
+    def array(self, batch: pa.RecordBatch) -> pa.Array:
+        addresses = np.asarray(batch.column(ADDRESS))
+        return self._values.take(pa.array(addresses >> FRAGMENT_BITS))
+
+
+_Values = _Constant | _ByFragment
 
 
 class _Source:
@@ -101,6 +167,10 @@ class _Source:
 
     def __init__(self, name: str, convert: _Convert | None) -> None:
         self.name, self.convert = name, convert
+
+    def array(self, batch: pa.RecordBatch) -> pa.Array:
+        array = batch.column(self.name)
+        return array if self.convert is None else self.convert(array)
 
 
 def _source(field: pa.Field, physical: dict[int, pa.Field]) -> _Source | None:
@@ -170,6 +240,7 @@ class _LeafDialect(Lance):
         #: The leaf's columns by field id, including those inside structs.
         self._physical = physical
         self._defaults: dict[int, pa.Scalar] = {}
+        self._given: Mapping[int, Any] = {}
         for field in schema.tagged:
             self._add_default(field, default_of(field))
 
@@ -182,7 +253,17 @@ class _LeafDialect(Lance):
             for at, child in enumerate(_children(field)):
                 self._add_default(child, value[at])
 
+    def knowing(self, given: Given) -> _LeafDialect:
+        """The same for a leaf whose partition gives some columns."""
+        if not given:
+            return self
+        other = copy.copy(self)
+        other._given = dict(given)
+        return other
+
     def name(self, column: Column) -> str:
+        if column.field_id in self._given:
+            return _literal(self._given[column.field_id], column.type)
         own = self._physical.get(column.field_id)
         if own is None:
             return self._default(column)
@@ -196,9 +277,15 @@ class _LeafDialect(Lance):
         if value is not None:
             domain = domain_of(column.type)
             # Of other values it is asked only whether they are NULL.
-            return arrow_literal(domain.key(value), column.type) if domain.ordered else "TRUE"
-        name = type_name(column.type)
-        return f"arrow_cast(NULL, {quote(name)})" if name else "NULL"
+            return _literal(domain.key(value), column.type) if domain.ordered else "TRUE"
+        return _literal(None, column.type)
+
+
+def _literal(key: Any, type: pa.DataType) -> str:
+    if key is not None:
+        return arrow_literal(key, type)
+    name = type_name(type)
+    return f"arrow_cast(NULL, {quote(name)})" if name else "NULL"
 
 
 #: For how many table schemas mappings are cached, and for how many leaf schemas of each.

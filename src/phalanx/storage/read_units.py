@@ -16,7 +16,6 @@ import pyarrow as pa
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
-from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.small_leaves import Member
 
@@ -73,7 +72,7 @@ class ReadUnit:
                 location, schema, self.members, columns, self.where, limit, in_order
             )
         (member,) = self.members
-        return Leaf(location, member.folder, schema).scan(
+        return member.leaf(location, schema).scan(
             member.version,
             columns,
             self.where,
@@ -88,7 +87,7 @@ class ReadUnit:
         if self.small:
             return small_leaves.count(location, schema, self.members, self.where)
         (member,) = self.members
-        leaf = Leaf(location, member.folder, schema)
+        leaf = member.leaf(location, schema)
         return leaf.count(member.version, self.where, self.fragments)
 
 

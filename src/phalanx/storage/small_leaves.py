@@ -7,7 +7,8 @@ and the leaves know nothing of it. Only versions that never change are bundled, 
 was made once is good for ever, and the process keeps those it has used last.
 
 A leaf with deleted rows, with a schema of its own, or with columns in several files is read by
-itself.
+itself. Columns whose values the partitions give are added by the fragment that a row is in; leaves
+with a filter on such a column are read one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from lance.fragment import DataFile, FragmentMetadata
 
 from phalanx.errors import CorruptTable
 from phalanx.lru import LruCache
-from phalanx.model.predicates import Predicate
+from phalanx.model.partition_columns import Given
+from phalanx.model.predicates import Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.files import DETACHED
@@ -53,13 +55,21 @@ class Member(NamedTuple):
 
     folder: str
     version: int | None
+    #: The columns that its partition gives, with their values.
+    given: Given = ()
+
+    def leaf(self, location: Location, schema: TableSchema) -> Leaf:
+        return Leaf(location, self.folder, schema, self.given)
 
 
 class _Part(NamedTuple):
     """Some of the members in a row: one dataset, or leaves to be read one by one."""
 
-    members: tuple[Member, ...]
+    #: How many members they are.
+    size: int
     uri: str = ""
+    #: How many fragments each of them has in the dataset.
+    fragments: tuple[int, ...] = ()
     manifest: bytes | None = None
     #: The schema that the members have. The dataset numbers the same fields from 0.
     shape: Any = None
@@ -83,20 +93,24 @@ def scan(
     Raises InvalidInput where Lance cannot evaluate the predicate, and CorruptTable where a file is
     gone or damaged.
     """
-    for part in _parts(location, members):
-        if part.manifest is None:
-            for folder, version in part.members:
-                leaf = Leaf(location, folder, schema)
-                yield from leaf.scan(version, columns, where, limit, in_order, whole=True)
+    for part, some in _parts(location, members):
+        if part.manifest is None or _filters_given(some, where):
+            for member in some:
+                leaf = member.leaf(location, schema)
+                yield from leaf.scan(member.version, columns, where, limit, in_order, whole=True)
             continue
         handle = part.open(location)
-        with _blaming(location, schema, part, columns, where):
+        mapping = mapping_of(part.shape, handle, schema)
+        given = [
+            m.given for m, count in zip(some, part.fragments, strict=True) for _ in range(count)
+        ]
+        with _blaming(location, schema, part, some, columns, where):
             yield from scanned(
                 location,
                 part.uri,
                 handle,
-                mapping_of(part.shape, handle, schema),
-                columns,
+                mapping,
+                mapping.reading_together(columns, given),
                 where,
                 limit=limit,
                 batch_size=_BATCH_ROWS,
@@ -110,19 +124,26 @@ def count(
 ) -> int:
     """How many rows of small leaves satisfy a predicate."""
     total = 0
-    for part in _parts(location, members):
-        if part.manifest is None:
-            leaves = [(Leaf(location, m.folder, schema), m.version) for m in part.members]
-            total += sum(leaf.count(version, where) for leaf, version in leaves)
+    for part, some in _parts(location, members):
+        if part.manifest is None or _filters_given(some, where):
+            total += sum(m.leaf(location, schema).count(m.version, where) for m in some)
             continue
         handle = part.open(location)
         mapping = mapping_of(part.shape, handle, schema)
         with (
-            _blaming(location, schema, part, (), where),
+            _blaming(location, schema, part, some, (), where),
             evaluating(location, part.uri, mapping, where) as filter,
         ):
             total += int(handle.count_rows(filter))
     return total
+
+
+def _filters_given(members: Sequence[Member], where: Predicate | None) -> bool:
+    """Whether a predicate asks for a column that partitions give."""
+    if where is None or not members[0].given:
+        return False
+    given = {id for member in members for id in _ids(member)}
+    return any(column.field_id in given for column in columns_of(where))
 
 
 @contextlib.contextmanager
@@ -130,6 +151,7 @@ def _blaming(
     location: Location,
     schema: TableSchema,
     part: _Part,
+    members: Sequence[Member],
     columns: Sequence[str],
     where: Predicate | None,
 ) -> Iterator[None]:
@@ -140,31 +162,42 @@ def _blaming(
     try:
         yield
     except CorruptTable as error:
-        for folder, version in part.members:
-            for _ in Leaf(location, folder, schema).scan(version, columns, where):
+        for member in members:
+            for _ in member.leaf(location, schema).scan(member.version, columns, where):
                 pass
         raise CorruptTable(str(error).replace(part.uri, f"{location.uri}/*")) from None
 
 
-def _bytes(parts: tuple[_Part, ...]) -> int:
-    return sum(200 * len(part.members) + len(part.manifest or b"") for part in parts)
+def _bytes(parts: Sequence[_Part]) -> int:
+    return sum(200 + 8 * part.size + len(part.manifest or b"") for part in parts)
 
 
 _remembered: LruCache[str, tuple[_Part, ...]] = LruCache(_REMEMBERED_BYTES, _bytes)
 
 
-def _parts(location: Location, members: Sequence[Member]) -> tuple[_Part, ...]:
+def _parts(
+    location: Location, members: Sequence[Member]
+) -> Iterator[tuple[_Part, Sequence[Member]]]:
     """The members in bundles as far as that is possible, in the same order."""
-    if len(members) < 2 or any(version is None or version < DETACHED for _, version in members):
+    if len(members) < 2 or any(m.version is None or m.version < DETACHED for m in members):
         # On main a version can come again: after a leaf was dropped, vacuumed and created again.
-        return (_Part(tuple(members)),)
-    identity = json.dumps([location.uri, *members])
+        yield _Part(len(members)), members
+        return
+    identity = json.dumps([location.uri, *((m.folder, m.version, _ids(m)) for m in members)])
     key = hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
     parts = _remembered.get(key)
     if parts is None:
         parts = tuple(_made(location, members, key))
         _remembered.put(key, parts)
-    return parts
+    start = 0
+    for part in parts:
+        yield part, members[start : start + part.size]
+        start += part.size
+
+
+def _ids(member: Member) -> list[int]:
+    """The ids of the columns that a partition gives: the same for all leaves of a spec."""
+    return [id for id, _ in member.given]
 
 
 def _made(location: Location, members: Sequence[Member], key: str) -> Iterator[_Part]:
@@ -173,11 +206,12 @@ def _made(location: Location, members: Sequence[Member], key: str) -> Iterator[_
     for number, member in enumerate(members):
         handle = open_leaf(location, member.folder, member.version)
         fragments = _plain_fragments(handle)
-        if run and (fragments is None or handle.lance_schema != shape):
+        others = bool(run) and _ids(run[-1][0]) != _ids(member)
+        if run and (fragments is None or others or handle.lance_schema != shape):
             yield _bundled(location, run, shape, f"{key}-{number}")
             run = []
         if fragments is None:
-            yield _Part((member,))
+            yield _Part(1)
             continue
         run.append((member, fragments))
         shape = handle.lance_schema
@@ -214,8 +248,7 @@ def _bundled(
     name: str,
 ) -> _Part:
     """One dataset of some leaves, each of which is a base that files are found under."""
-    members = tuple(member for member, _ in run)
-    alone = _Part(members)
+    alone = _Part(len(run))
     if len(run) < 2:
         return alone
     bases, fragments, known = [], [], frozenset(ids_of(shape))
@@ -226,7 +259,7 @@ def _bundled(
     uri = f"memory://phalanx/{name}"
     try:
         manifest = manifest_of(uri, shape, fragments, bases, location.options)
-        return _Part(members, uri, manifest, shape)
+        return _Part(len(run), uri, tuple(len(found) for _, found in run), manifest, shape)
     except (OSError, ValueError) as error:
         # Files of different format versions, for example.
         log.debug("%d leaves of %s are read one by one: %s", len(run), location.uri, error)

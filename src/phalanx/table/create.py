@@ -48,11 +48,12 @@ def first_head(
     layout = layout_of(properties or {})
     spec = layout.adapted(build_spec(1, partition_by, tagged), tagged)
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
-    return replace(
+    head = replace(
         head,
         properties={**layout.DEFAULTS, **(properties or {})},
         writer_features=head.writer_features | layout.FEATURES,
     )
+    return head.with_features()
 
 
 def create_table(
@@ -123,7 +124,7 @@ def replaced_head(
         spec_id=spec.id,
         max_field_id=max(tagged.field_ids),
         properties=dict(properties),
-    )
+    ).with_features()
 
 
 def replace_table(

@@ -96,7 +96,7 @@ def files(snapshot: Snapshot) -> pa.Table:
     """One row for each data file of the leaves."""
     rows = []
     for row in snapshot.leaves.rows():
-        leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
+        leaf = Leaf.of(snapshot.location, snapshot.head, row)
         partition = json.dumps(values_of(snapshot, row), default=str)
         for file in leaf.data_files(row.read_version):
             rows.append({**file._asdict(), "partition": partition, "spec": row.spec_id})

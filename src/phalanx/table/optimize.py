@@ -23,6 +23,7 @@ import pyarrow as pa
 from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
+from phalanx.model.partition_columns import Given
 from phalanx.model.schema import TableSchema
 from phalanx.model.statistics import Statistics
 from phalanx.storage import compaction
@@ -73,6 +74,9 @@ class LeafTask:
     #: Whether the result is committed on main (weak tables).
     on_main: bool
     schema: TableSchema
+    #: The columns that the partition gives, with their values, and those that new files hold.
+    given: Given
+    stored: TableSchema
     #: The ids of the fragments to rewrite; each group becomes one file or a few.
     groups: tuple[tuple[int, ...], ...]
     target: Target
@@ -84,6 +88,10 @@ class LeafTask:
     bytes: int
     rows: int
     deleted: int
+
+    @property
+    def leaf(self) -> Leaf:
+        return Leaf(self.location, self.folder, self.schema, self.given, self.stored)
 
 
 @dataclass(frozen=True)
@@ -301,7 +309,7 @@ class _LeafPlanner:
     def look(self, row: LeafRow) -> tuple[LeafFragments, LeafTask | None]:
         """The fragments of a leaf, and its task; None if there is nothing to do."""
         schema, weak = self.snapshot.head.schema, row.read_version is None
-        leaf = Leaf(self.snapshot.location, row.location, schema)
+        leaf = Leaf.of(self.snapshot.location, self.snapshot.head, row)
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version)
         parts = contents.fragments
@@ -319,6 +327,8 @@ class _LeafPlanner:
             version,
             weak,
             schema,
+            leaf.given,
+            leaf.stored,
             tuple(tuple(part.id for part in group) for group in groups),
             self.target,
             self.ordering,
@@ -381,7 +391,7 @@ def compact(task: LeafTask) -> Compacted:
 
     In a strong table the result is not visible until it is committed.
     """
-    leaf = Leaf(task.location, task.folder, task.schema)
+    leaf = task.leaf
     delta, stats = compaction.rewrite(
         leaf, task.version, task.groups, task.target, task.ordering, task.measure
     )
@@ -427,7 +437,7 @@ class Optimize:
             if row is None or row.read_version is None:
                 self.gone += 1
                 continue
-            leaf = Leaf(view.base.location, task.folder, task.schema)
+            leaf = task.leaf
             if row.location == task.folder and _holds(leaf, result, row.read_version):
                 valid.append((result, leaf, row))
             else:

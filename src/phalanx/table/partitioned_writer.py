@@ -152,7 +152,9 @@ class PartitionedWriter:
         table = pa.concat_tables(group.waiting).combine_chunks()
         group.waiting, group.size = [], 0
         place = group.place
-        leaf = Leaf(self._snapshot.location, place.folder, self._schema)
+        leaf = Leaf.at(
+            self._snapshot.location, self._snapshot.head, place.folder, place.spec.id, place.keys
+        )
         if place.row is None:
             writer = self._new_leaves.create(leaf)
             reach("write.leaf-created")

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput
+from phalanx.model.partition_columns import Given
 from phalanx.model.schema import TableSchema
 from phalanx.storage import compaction
 from phalanx.storage.head import Head
@@ -63,6 +64,8 @@ class Source:
     fragments: tuple[int, ...] | None
     rows: int
     bytes: int
+    #: The columns that the partition gives, with their values.
+    given: Given = ()
 
 
 @dataclass(frozen=True)
@@ -207,13 +210,20 @@ def _sources(snapshot: Snapshot, leaves: Array, bounds: tuple[int, int]) -> Iter
     for row in snapshot.leaves.rows(leaves):
         assert row.read_version is not None, row
         rows, size = row.row_count, row.byte_count
+        given = snapshot.head.given(row.spec_id, row.keys)
         if rows is not None and size is not None and rows <= bounds[0] and size <= bounds[1]:
-            yield Source(row.object_id, row.location, row.read_version, None, rows, size)
+            yield Source(row.object_id, row.location, row.read_version, None, rows, size, given)
             continue
-        leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
+        leaf = Leaf.of(snapshot.location, snapshot.head, row)
         for part in compaction.look(leaf, row.read_version).fragments:
             yield Source(
-                row.object_id, row.location, row.read_version, (part.id,), part.rows, part.bytes
+                row.object_id,
+                row.location,
+                row.read_version,
+                (part.id,),
+                part.rows,
+                part.bytes,
+                given,
             )
 
 
@@ -251,7 +261,7 @@ def move(step: RewriteStep, snapshot: Snapshot | None = None) -> Moved:
 
 
 def _leaf(step: RewriteStep, source: Source) -> Leaf:
-    return Leaf(step.location, source.folder, step.head.schema)
+    return Leaf(step.location, source.folder, step.head.schema, source.given)
 
 
 def _read(

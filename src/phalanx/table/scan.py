@@ -139,10 +139,11 @@ class Scan:
             rows = leaves.row_counts[chosen]
             small = are_small(rows, leaves.byte_counts[chosen])
             counts = np.where(small, rows, -1).tolist()
-            members = zip(chosen.tolist(), leaves.versions(chosen), counts, strict=True)
-            for index, (folder, version), count in members:
-                where = self._plan.residual(index)
-                yield LeafToRead(Member(folder, version), where, None if count < 0 else count)
+            given = leaves.given(self._snapshot.head, chosen)
+            members = zip(chosen.tolist(), leaves.versions(chosen), given, counts, strict=True)
+            for index, (folder, version), values, count in members:
+                where, rows_if_small = self._plan.residual(index), None if count < 0 else count
+                yield LeafToRead(Member(folder, version, values), where, rows_if_small)
 
     def _read(self, unit: ReadUnit, in_order: bool) -> Generator[pa.RecordBatch, None, None]:
         """The rows of a unit, with the types of the scan."""

@@ -89,13 +89,18 @@ def settle(location: Location, strays: Sequence[Stray], take: bool) -> None:
 
 def _rows(snapshot: Snapshot, strays: Sequence[Stray], settled: set[str]) -> Iterator[pa.Table]:
     """The rows of strays as the table's schema has them."""
-    schema = snapshot.head.schema
+    head, schema = snapshot.head, snapshot.head.schema
+    rows = {row.location: row for row in snapshot.leaves.rows()} if head.gives_columns else {}
     for stray in strays:
         leaf = Leaf(snapshot.location, stray.folder, schema)
+        if stray.folder in rows:
+            leaf = Leaf.of(snapshot.location, head, rows[stray.folder])
         for key, (version, fragments) in zip(stray.keys, stray.parts, strict=True):
             if key in settled:
                 continue
-            batches = leaf.scan(version, schema.tagged.names, None, fragments=fragments)
+            batches = leaf.trusting_files(version).scan(
+                version, schema.tagged.names, None, fragments=fragments
+            )
             for batch in batches:
                 table = pa.Table.from_batches([batch])
                 yield from ingest.chunks(table, schema.tagged, BUFFER_BYTES)

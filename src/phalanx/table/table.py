@@ -13,8 +13,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model.evolution import Path
-from phalanx.model.properties import LAYOUT
+from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
 from phalanx.table import inspect, optimize, rewrite
@@ -61,7 +62,9 @@ def create(
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
+    *,
     layout: str | None = None,
+    materialize_partition_columns: bool | None = None,
 ) -> Table:
     """Create an empty table.
 
@@ -78,6 +81,9 @@ def create(
         properties: Table properties; see `Table.set_properties`.
         layout: "flat" (the default), or "hive" for leaves in a tree of key=value folders, such as
             `event_date=2025-12-10/country=US.lance`. It cannot be changed later.
+        materialize_partition_columns: Whether data files hold the columns that the table is
+            partitioned by. If False, those of identity fields are left out, and readers take them
+            from the partition values. It sets the property of that name.
 
     Returns:
         The table, at version 1.
@@ -89,6 +95,13 @@ def create(
     location = Location(uri, storage_options)
     if layout is not None:
         properties = {**(properties or {}), LAYOUT.name: layout}
+    if materialize_partition_columns is not None:
+        if not isinstance(materialize_partition_columns, bool):
+            raise InvalidInput(
+                f"{MATERIALIZE.name} is True or False, not {materialize_partition_columns!r}"
+            )
+        text = MATERIALIZE.kind.spell(materialize_partition_columns)
+        properties = {**(properties or {}), MATERIALIZE.name: text}
     head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool, location.naming_failures():
         return Table(create_table(location, head, (), pool, time.time()))

@@ -41,7 +41,7 @@ def _proposal(snapshot: Snapshot) -> Proposal[Snapshot]:
     head = snapshot.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, transactions="strong")
     update = ManifestUpdate(head.specs)
     for row in snapshot.leaves.rows():
-        leaf = Leaf(snapshot.location, row.location, head.schema)
+        leaf = Leaf.of(snapshot.location, head, row)
         # Others may write to a weak table: what they have added so far is part of it.
         version = MainBranch(snapshot.location, row.location).seal()
         size, fragments = leaf.size(version)

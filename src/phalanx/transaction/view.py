@@ -77,7 +77,7 @@ class Commits:
 
     def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> tuple[int, bool]:
         """Commit a change once; returns its version and whether existing rows were rewritten."""
-        key = (leaf.uri, base, delta.identity, leaf.schema)
+        key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
         if key not in self._versions:
             version = leaf.commit(base, delta)
             self._versions[key] = (version, leaf.rewrote_rows, delta)
@@ -85,7 +85,8 @@ class Commits:
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
         """Record a version that was committed elsewhere, for example in another process."""
-        self._versions[leaf.uri, base, delta.identity, leaf.schema] = (version, False, delta)
+        key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
+        self._versions[key] = (version, False, delta)
 
     def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
         """Commit a change of a weak table and remember it: the table may become strong."""
@@ -152,9 +153,10 @@ class View:
         after = replace(self.head, **changes)
         if after.spec_id in {spec.id for spec in after.specs}:  # else they come with the next call
             layout_of(after.properties).check_change(self.base.head, after)
-        if "schema" in changes:
-            # Pending files were written for the old schema.
+        if not {"schema", "properties"}.isdisjoint(changes):
+            # Pending files were written for the old schema, and for what files held then.
             self.settle()
+        if "schema" in changes:
             for work in self._works.values():
                 if work.statistics is not None:
                     work.statistics = statistics.seen(
@@ -339,7 +341,7 @@ class View:
         work.fragment_count = row.fragment_count
 
     def _leaf(self, place: Place) -> Leaf:
-        return Leaf(self.base.location, place.folder, self.schema)
+        return Leaf.at(self.base.location, self.head, place.folder, place.spec.id, place.keys)
 
     def _place_of(self, row: LeafRow) -> Place:
         return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)

@@ -19,7 +19,6 @@ from phalanx.errors import (
 )
 from phalanx.lru import LruCache
 from phalanx.model.schema import TableSchema
-from phalanx.model.specs import PartitionSpec
 from phalanx.spark.conf import (
     LIMITS,
     SKIP_CHANGE_COMMITS,
@@ -34,6 +33,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.requests import Request
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, ScanSettings, Tasks
+from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
 from phalanx.table.incremental import Increment, Portion, cut, everything, steps
@@ -335,8 +335,8 @@ def stream_tasks(request: StreamTasks) -> Reply:
     chosen: list[Chosen] = []
     try:
         for read in _between(stream, newest, start, end):
-            specs = {spec.id: spec for spec in read.snapshot.head.specs}
-            chosen += [_chosen(tasks, portion, specs) for portion in read.portions]
+            head = replace(read.snapshot.head, schema=stream.table_schema)
+            chosen += [_chosen(tasks, portion, head) for portion in read.portions]
     except _Stop as stop:
         raise stop.reason from None
     return {"tasks": tasks.packed(chosen)}
@@ -352,15 +352,16 @@ def _between(stream: Stream, newest: Snapshot, start: Offset, end: Offset) -> It
             yield replace(read, portions=files)
 
 
-def _chosen(tasks: Tasks, portion: Portion, specs: Mapping[int, PartitionSpec]) -> Chosen:
+def _chosen(tasks: Tasks, portion: Portion, head: Head) -> Chosen:
     row, fragments = portion.row, portion.fragments
-    partition = partition_name(specs[row.spec_id], row)
+    partition = partition_name(next(s for s in head.specs if s.id == row.spec_id), row)
+    given = head.given(row.spec_id, row.keys)
     if fragments is None:
         rows = -1 if row.row_count is None else row.row_count
         size = -1 if row.byte_count is None else row.byte_count
         small = not tasks.hidden and are_small(rows, size)
-        return Chosen(row, tasks.piece(row, partition), portion.bytes, small)
+        return Chosen(row, tasks.piece(row, partition, given=given), portion.bytes, small)
     ids = tuple(fragment.id for fragment in fragments)
     sizes = {fragment.id: fragment.bytes for fragment in fragments}
-    piece = tasks.piece(row, partition, fragments=ids)
+    piece = tasks.piece(row, partition, fragments=ids, given=given)
     return Chosen(row, piece, portion.bytes, False, sizes)

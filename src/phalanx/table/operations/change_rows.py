@@ -42,7 +42,7 @@ class ChangeRows:
             was, row = before.get(id), now.get(id)
             if was is None or row is None or was.read_version is None or row.read_version is None:
                 raise self._conflict(id)
-            at = Leaf(current.location, row.location, current.head.schema)
+            at = Leaf.of(current.location, current.head, row)
             kept = self._kept.get(id)
             if kept is None:
                 delta, count = at.delete_rows(was.read_version, ids)

@@ -44,7 +44,7 @@ class Delete(WhereMatches):
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf) -> LeafResult | None:
         """The change in one leaf; None if the whole leaf is removed without being opened."""
-        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
+        at = Leaf.of(snapshot.location, snapshot.head, leaf.row)
         kept = self._kept.get(leaf.row.object_id)
         if leaf.where is None:
             return self._whole(at, leaf, kept)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -208,7 +208,8 @@ class _StayCheck:
         fields = [self.after.fields[number] for number in self.numbers]
         sources = {source for field in fields for source in field.sources(self.schema)}
         names = sorted({source.path[0] for source in sources if source is not None})
-        leaf = Leaf(self.view.base.location, row.location, self.schema)
+        head = replace(self.view.head, schema=self.schema)
+        leaf = Leaf.of(self.view.base.location, head, row)
         for batch in leaf.scan(row.read_version, names, None):
             for number in self.numbers:
                 self._batch(batch, number, row)

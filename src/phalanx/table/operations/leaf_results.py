@@ -67,7 +67,7 @@ class WhereMatches:
         return any(
             id not in now
             or took_rows_out(
-                Leaf(snapshot.location, now[id].location, snapshot.head.schema),
+                Leaf.of(snapshot.location, snapshot.head, now[id]),
                 result.version,
                 now[id].read_version,
             )

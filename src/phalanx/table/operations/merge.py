@@ -134,7 +134,7 @@ class Merge:
         where: Predicate | None,
     ) -> list[_Matched]:
         """For each leaf the rows that match. What holds from an earlier run is used again."""
-        at = [Leaf(snapshot.location, row.location, snapshot.head.schema) for row in leaves]
+        at = [Leaf.of(snapshot.location, snapshot.head, row) for row in leaves]
         versions = list(view.pool.map(_version, at, leaves))
 
         def known(number: int) -> _Matched | None:
@@ -229,7 +229,7 @@ class Merge:
         def updated(pair: tuple[LeafRow, _Matched]) -> pa.Table:
             row, result = pair
             partial = ~whole[result.numbers]
-            leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
+            leaf = Leaf.of(snapshot.location, snapshot.head, row)
             kept = leaf.take(result.version, result.ids[partial], missing)
             return self.source.over(kept, result.numbers[partial], schema)
 
@@ -253,7 +253,7 @@ class Merge:
             row, result = pair
             if result.count == row.row_count or result.marked:
                 return
-            leaf = Leaf(snapshot.location, row.location, snapshot.head.schema)
+            leaf = Leaf.of(snapshot.location, snapshot.head, row)
             assert result.version is not None
             result.delta, deleted = leaf.delete_rows(result.version, result.ids)
             assert deleted == result.count, (deleted, result.count)

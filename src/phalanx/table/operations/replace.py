@@ -35,7 +35,10 @@ class Replace:
             )
         view.remove(current.leaves.rows())
         changed = ("schema", "max_field_id", "properties")
-        view.change_head(**{name: getattr(self.head, name) for name in changed})
+        features = old.reader_features | self.head.reader_features
+        view.change_head(
+            **{name: getattr(self.head, name) for name in changed}, reader_features=features
+        )
         view.add_spec(spec)
         for leaf in self.written:
             view.append(view.place(spec, leaf.keys), leaf.written, leaf.statistics)

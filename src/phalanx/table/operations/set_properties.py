@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from phalanx.errors import InvalidInput
 from phalanx.model.properties import check_changes
 from phalanx.transaction.view import View
 
@@ -20,4 +21,10 @@ class SetProperties:
         check_changes(self.values)
         merged = {**view.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
-        view.change_head(properties=kept)
+        head = replace(view.head, properties=kept).with_features()
+        if view.is_weak and head.materializes != view.head.materializes:
+            raise InvalidInput(
+                f"the table {view.base.location.uri} is weak, and what its files hold cannot be "
+                "changed: make_strong() it first"
+            )
+        view.change_head(properties=kept, reader_features=head.reader_features)

@@ -66,7 +66,7 @@ class Update(WhereMatches):
 
     def _work_out(self, snapshot: Snapshot, leaf: PlannedLeaf, view: View) -> LeafResult:
         """The change in one leaf, with the updated rows written to files."""
-        at = Leaf(snapshot.location, leaf.row.location, snapshot.head.schema)
+        at = Leaf.of(snapshot.location, snapshot.head, leaf.row)
         version = at.newest() if leaf.version is None else leaf.version
         kept = self._kept.get(leaf.row.object_id)
         same_spec = kept is not None and kept.spec == snapshot.head.spec

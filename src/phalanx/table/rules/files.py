@@ -106,7 +106,7 @@ class _Shapes:
             for id, path, type in fields:
                 self._known.setdefault(id, set()).add((path, type))
         ids = [{id for id, _, _ in fields} for fields in listed]
-        self._always = set.intersection(*ids) if self._all_known else set()
+        self._always = set.intersection(*ids) - head.given_ids if self._all_known else set()
 
     def drift(self, fields: Sequence[tuple[int, str, str]]) -> Iterator[str]:
         """How the fields of a leaf differ from all of them."""
