@@ -72,7 +72,7 @@ def parse_leaf_path(path: str) -> list[tuple[str, str | None]] | None:
 
 
 def _folder_name(column: str, text: str | None, suffix: str = "") -> str:
-    name = f"{_ESCAPED_IN_NAMES.sub(_escape, column)}={spelled(text)}{suffix}"
+    name = f"{column_name(column)}={spelled(text)}{suffix}"
     if len(name.encode()) > MAX_BYTES:
         raise InvalidInput(
             f"the value {shortened(text or '')!r} of column {column!r} is too long for the name "
@@ -80,6 +80,11 @@ def _folder_name(column: str, text: str | None, suffix: str = "") -> str:
             "partition_by"
         )
     return name
+
+
+def column_name(column: str) -> str:
+    """The name of a column as it is written in a path."""
+    return _ESCAPED_IN_NAMES.sub(_escape, column)
 
 
 def spelled(text: str | None) -> str:

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.interop.folders import leaf_path, parse_leaf_path, text_of, value_of
+from phalanx.interop.folders import LEAF, column_name, leaf_path, parse_leaf_path, text_of, value_of
 from phalanx.interop.hive_metadata import metadata_of
 from phalanx.model.domains import domain_of
 from phalanx.model.schema import TableSchema
@@ -60,16 +60,19 @@ DEFAULTS: Mapping[str, str] = {"anchor": "commit"}
 _DIGITS: dict[type[Transform], int] = {Year: 4, Month: 2, Day: 2, Hour: 2}
 
 
-def adapted(spec: PartitionSpec, schema: TableSchema) -> PartitionSpec:
+def adapted(
+    spec: PartitionSpec, schema: TableSchema, with_all_columns: bool = False
+) -> PartitionSpec:
     """The spec with the partition functions of the layout, which names fields as paths do.
 
-    Raises InvalidInput for a field that it does not have.
+    Raises InvalidInput for a field that it does not have, and for a spec that leaves no column to
+    the files, unless they hold all of them.
     """
     if not spec.fields:
         raise InvalidInput("a table with layout='hive' needs at least one partition field")
     fields = tuple(_adapted(field, schema) for field in spec.fields)
     sources = {field.source_ids[0] for field in fields if isinstance(field.transform, Identity)}
-    if all(id in sources for id in _top_ids(schema)):
+    if not with_all_columns and all(id in sources for id in _top_ids(schema)):
         raise InvalidInput(
             "every column is a partition column, so that the files would have none: leave one out "
             "of partition_by"
@@ -139,14 +142,18 @@ def folder(head: Head, spec: PartitionSpec, keys: Sequence[Any], leaf: str) -> s
 def leaf_folders(location: Location, head: Head) -> list[str]:
     """The folders in the tree that are named like those of leaves."""
     levels = [level_name(field, head.schema) for field in head.spec.fields]
+    prefixes = [column_name(level) for level in levels]
+
+    def has_name(path: str) -> bool:
+        return path.rpartition("/")[2].startswith(f"{prefixes[path.count('/')]}=")
+
+    def is_leaf(path: str) -> bool:
+        return path.count("/") == len(levels) - 1 and path.endswith(LEAF) and has_name(path)
 
     def is_level(path: str) -> bool:
-        depth = path.count("/")
-        is_leaf = depth == len(levels) - 1
-        name = path.rpartition("/")[2]
-        return name.startswith(f"{levels[depth]}=") and name.endswith(".lance") == is_leaf
+        return path.count("/") < len(levels) - 1 and has_name(path)
 
-    return sorted(path for path in walk(location, is_level, len(levels)))
+    return list(walk(location, is_leaf, is_level).leaves)
 
 
 def leaf_in(folder: str, head: Head) -> str | None:

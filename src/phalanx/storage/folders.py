@@ -7,8 +7,9 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from lance.file import LanceFileSession
@@ -28,36 +29,62 @@ def children(folder: Location) -> set[str]:
     return {path.split("/")[0] for path in _session(folder).list()}
 
 
-def walk(root: Location, is_level: Callable[[str], bool], depth: int) -> list[str]:
-    """The folders at a depth below a root, through levels that a function chooses by their paths.
+@dataclass(frozen=True)
+class Listing:
+    """The folders of a tree."""
 
-    Paths are relative to the root. Folders that are links are left out.
+    #: The paths of its leaves, relative to the root, in order.
+    leaves: tuple[str, ...]
+    #: When each of the folders above them last changed, in nanoseconds; empty in an object store.
+    stamps: Mapping[str, int]
+
+
+def walk(
+    root: Location, is_leaf: Callable[[str], bool], is_level: Callable[[str], bool]
+) -> Listing:
+    """List a tree: the folders that are leaves, at whatever depth, and on the way there levels.
+
+    Both are decided by paths relative to the root. Folders that are links are left out.
     """
-    paths = [""]
-    if root.path is not None:
-        for _ in range(depth):
-            paths = [path for above in paths for path in _inside(root, above) if is_level(path)]
-        return paths
+    leaves: list[str] = []
+    stamps: dict[str, int] = {}
+    levels = [""]
     with ThreadPoolExecutor(_LISTERS) as pool:
-        for _ in range(depth):
-            lists = pool.map(lambda above: _inside(root, above), paths)
-            paths = [path for inner in lists for path in inner if is_level(path)]
-    return paths
+        while levels:
+            if root.path is not None:
+                # One by one: threads would only wait for each other.
+                below = [path for level in levels for path in _on_disk(root, level, stamps)]
+            else:
+                lists = pool.map(lambda level: _in_store(root, level), levels)
+                below = [path for paths in lists for path in paths]
+            levels = []
+            for path in below:
+                if is_leaf(path):
+                    leaves.append(path)
+                elif is_level(path):
+                    levels.append(path)
+    return Listing(tuple(sorted(leaves)), stamps)
 
 
-def _inside(root: Location, path: str) -> list[str]:
-    """The paths of the folders directly in a folder."""
-    if root.path is not None:
-        try:
-            with os.scandir(os.path.join(root.uri, path)) as entries:
-                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-    else:
-        # A session at the folder itself: paths that are passed to one are escaped another time.
-        session = LanceFileSession(root.child(path) if path else root.uri, root.options)
-        names = [prefix.strip("/") for prefix in session.list_with_delimiter().common_prefixes]
-    return [f"{path}/{name}" if path else name for name in names]
+def _on_disk(root: Location, level: str, stamps: dict[str, int]) -> list[str]:
+    """The paths of the folders directly in a folder on disk, and when it was last changed."""
+    above = f"{level}/" if level else ""
+    folder = f"{root.uri}/{level}"
+    try:
+        stamps[level] = os.stat(folder).st_mtime_ns
+        with os.scandir(folder) as entries:
+            return [above + e.name for e in entries if e.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _in_store(root: Location, level: str) -> list[str]:
+    """The paths of the folders directly in a folder of an object store."""
+    # A session at the folder itself: paths that are passed to one are escaped another time.
+    session = LanceFileSession(root.child(level) if level else root.uri, root.options)
+    prefixes = session.list_with_delimiter().common_prefixes
+    above = f"{level}/" if level else ""
+    return [above + prefix.strip("/") for prefix in prefixes]
 
 
 def remove(folder: Location) -> None:

@@ -136,7 +136,7 @@ class Head:
             spec = next(spec for spec in self.specs if spec.id == spec_id)
             chosen = MATERIALIZE.of(self.properties)
             materialize = False if not self.materializes else chosen
-            known = spec, stored_columns(self.schema, spec, materialize)
+            known = spec, stored_columns(self.schema, spec, materialize, all_given=not self.ours)
             self._stored_by_spec[spec_id] = known
         return known
 

@@ -8,6 +8,7 @@ not visible until the manifest refers to their version.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,13 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from phalanx.errors import ConflictError, CorruptTable, PhalanxError, StorageError
+from phalanx.errors import (
+    ConflictError,
+    CorruptTable,
+    PhalanxError,
+    StorageError,
+    UnsupportedTable,
+)
 from phalanx.model.dialect import to_text
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
@@ -103,7 +110,8 @@ class Leaf:
                 LanceOperation.Overwrite(lance_schema(self.stored), []),
                 max_retries=0,
                 storage_options=self.location.options,
-                commit_message=COMMIT_MESSAGE,
+                # Leaves in a tree of others are theirs: none of them says that we have made it.
+                commit_message=None if self.schema.is_by_name else COMMIT_MESSAGE,
             )
             return handle, True
         except OSError as error:
@@ -122,6 +130,11 @@ class Leaf:
         """
         if self.is_current(handle):
             return handle
+        if self.schema.is_by_name:
+            raise UnsupportedTable(
+                f"the leaf {self.uri} has other columns, or other ids of columns, than the first "
+                "leaf of its tree, so no rows can be added to it: import the tree into a table"
+            )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
 
     def is_current(self, handle: Any) -> bool:
@@ -661,3 +674,22 @@ def _watched(
 def _paths(handle: Any) -> frozenset[str]:
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     return frozenset(file.path for fragment in fragments for file in fragment.files)
+
+
+def leaf_schema(location: Location, folder: str) -> TableSchema:
+    """The columns of a leaf at its newest version on main, with the ids that they have there."""
+    handle = open_leaf(location, folder, None)
+    return TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
+
+
+def has_detached_versions(location: Location, folder: str) -> bool:
+    """Whether a leaf on disk belongs, or belonged, to a strong table: its rows may be on no branch.
+
+    In an object store it would take a listing of the leaf to find out, so nobody looks.
+    """
+    if location.path is None:
+        return False
+    with contextlib.suppress(OSError):
+        names = os.listdir(location.path / folder / "_versions")
+        return any(name.startswith("d") for name in names)
+    return False

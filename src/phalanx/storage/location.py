@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import lance
+import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a caller says about a root that has no metadata of its own."""
+
+    #: The columns.
+    schema: pa.Schema | None = None
+    #: The partition fields, as in `phalanx.create`.
+    partition_by: Sequence[Any] | None = None
 
 
 class Location:
@@ -26,7 +38,12 @@ class Location:
     class produces shows them. Raises InvalidInput for an invalid URI or invalid options.
     """
 
-    def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        options: Mapping[str, str] | None = None,
+        declaration: Declaration | None = None,
+    ):
         text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else None
         if not isinstance(text, str) or not text:
             raise InvalidInput("a table's place is a path or URI, such as 'lake/events'")
@@ -41,6 +58,7 @@ class Location:
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None
         object_store.check_options(self.options or {})
+        self.declaration = declaration
 
     @property
     def path(self) -> Path | None:
@@ -95,9 +113,10 @@ class Location:
         return f"Location({self.uri!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Location) and (self.uri, self.options) == (
+        return isinstance(other, Location) and (self.uri, self.options, self.declaration) == (
             other.uri,
             other.options,
+            other.declaration,
         )
 
     __hash__ = None  # type: ignore[assignment]

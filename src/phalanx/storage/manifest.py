@@ -428,6 +428,23 @@ class ManifestVersion:
 
     # Changes
 
+    #: Whether it only stands for a listing of folders: there is no manifest to look after.
+    is_listed = False
+    #: To how many leaves one append may add rows; None for any number.
+    leaves_per_append: int | None = None
+
+    def check_appendable(self, head: Head, named: bool) -> None:
+        """Raise an error if rows cannot be added, for a transaction that has a name or none."""
+        head.check_writable(self.location.uri)
+
+    def check_operation(self, name: str, leaves: int) -> None:
+        """Raise an error for an operation, on so many leaves, that the table does not take."""
+        return
+
+    def too_many_leaves(self) -> PhalanxError:
+        """The error for an append to more leaves than `leaves_per_append`."""
+        raise NotImplementedError
+
     def publish(self, head: Head) -> None:
         """Write the copy of schema and specs that other clients read, if it is out of date."""
         if not self.is_published(head):
@@ -501,11 +518,11 @@ class ManifestVersion:
         _publish(ManifestVersion(self.location).dataset, _spec_texts(new))
         return ManifestVersion(self.location)
 
-    def swap(self, update: ManifestUpdate) -> int:
+    def swap(self, update: ManifestUpdate) -> int | None:
         """Write and remove rows, unless another head was written since this version.
 
-        Returns the new version of the manifest. Raises SwapLost if another head was written;
-        nothing is written then.
+        Returns the new version of the manifest, None if there are no versions. Raises SwapLost if
+        another head was written; nothing is written then.
         """
         rows, removed = update.to_table(), update.removed
         # The index makes a merge of a few rows fast; many rows would exceed its memory limit.

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from phalanx.errors import ConflictError, InvalidInput
+from phalanx.errors import ConflictError, InvalidInput, TableExists
 from phalanx.model.properties import LAYOUT, check_new
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
-from phalanx.storage import fsync, manifest
+from phalanx.storage import forms, fsync, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
 from phalanx.storage.layouts import layout_of
@@ -69,6 +69,11 @@ def create_table(
     transaction. Raises TableExists if there is already a table, and InvalidInput for more leaves
     than the table's properties allow; the files are then orphans.
     """
+    if forms.is_occupied(location):
+        raise TableExists(
+            f"there is a tree of key=value folders at {location.uri}: open it, or make it a table "
+            "with phalanx.interop.hive.adopt"
+        )
     durably = durable_by_default()
     update = first_update(head)
     if written and head.transactions == "strong":

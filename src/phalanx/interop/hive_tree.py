@@ -1,0 +1,478 @@
+"""Trees of key=value folders that others have made: `event_date=2025-12-10/country=US.lance`.
+
+Such a tree is read as if it were a weak table: its leaves are found by listing, and each is read as
+it is now. What the table looks like is decided by the first of these that is there:
+
+1. `schema` and `partition_by`, where the caller gives them;
+2. the properties `lance.partitioning.*` in the metadata of a `__manifest` at the root;
+3. the columns of the first leaf, and the names in its path. A column that is only in the path is an
+   integer if all its values are written like one, else a date, else a string.
+
+A partition function other than identity is used for pruning only if the rows of a leaf confirm that
+its values were computed as we compute them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput, UnsupportedTable
+from phalanx.interop.folders import LEAF, inferred_type, parse_folder, value_of
+from phalanx.interop.hive_layout import adapted, level_name
+from phalanx.interop.hive_metadata import read_metadata
+from phalanx.lru import LruCache
+from phalanx.model.domains import domain_of
+from phalanx.model.schema import TableSchema
+from phalanx.model.specs import PartitionField, PartitionSpec, build_spec
+from phalanx.model.transforms import Identity, Transform
+from phalanx.storage import lance_errors
+from phalanx.storage.files import DatasetFolder
+from phalanx.storage.folders import Listing, walk
+from phalanx.storage.head import PARTITION_COLUMNS, Head
+from phalanx.storage.leaf import Leaf, has_detached_versions, leaf_schema
+from phalanx.storage.location import Declaration, Location
+from phalanx.storage.manifest import ManifestChanges, ManifestVersion
+from phalanx.storage.manifest_update import READ_VERSION, ManifestUpdate, manifest_schema
+from phalanx.storage.records import EpochRecord, TagRecord, TransactionRecord
+
+#: How many rows of a leaf must confirm a partition function.
+_SAMPLE_ROWS = 100
+#: How many leaves are looked at to find out who has made a tree.
+_LOOKED_AT = 16
+#: How many trees a process remembers.
+_REMEMBERED = 16
+#: A folder that was changed so shortly before it was listed may have changed again since, within
+#: the same tick of the file system's clock.
+_TICK_NANOSECONDS = 2_000_000_000
+#: What another client's table is weak by.
+_PROPERTIES = {"layout": "hive"}
+
+
+def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:
+    """The tree at a root as a version of a manifest; None if there is none.
+
+    Raises InvalidInput for folders that do not agree with each other or with what is declared, and
+    UnsupportedTable for properties that cannot be read.
+    """
+    declared = _declared(location, manifest)
+    if manifest is not None and declared is None:
+        return None
+    key = f"{location.uri}\0{declared}"
+    known = _trees.get(key)
+    if known is not None and known.is_current():
+        return known.opened(location)
+    listing = _listed(location)
+    if not listing.leaves and declared is None:
+        return None
+    if listing.leaves and _is_ours(location, listing.leaves[0]):
+        raise lance_errors.lost_manifest(location.uri)
+    tree = HiveTree(location, listing, *_typed(location, listing.leaves, declared))
+    _trees.put(key, tree)
+    return tree
+
+
+def occupies(location: Location) -> bool:
+    """Whether there is a tree that others have made. One that we have begun to make is none."""
+    try:
+        leaves = _listed(location).leaves
+    except InvalidInput:
+        return True
+    return any(not _is_ours(location, leaf) for leaf in leaves[:_LOOKED_AT])
+
+
+def _is_ours(location: Location, leaf: str) -> bool:
+    """Whether a leaf belongs, or belonged, to a table of ours."""
+    return has_detached_versions(location, leaf) or DatasetFolder(location, leaf).is_created_by_us()
+
+
+def _declared(location: Location, manifest: ManifestVersion | None) -> Declaration | None:
+    """What the caller and the properties of a namespace say; None if they say nothing."""
+    own = location.declaration
+    metadata = None if manifest is None else read_metadata(manifest.metadata, location.uri)
+    if metadata is None:
+        return own
+    schema, entries = metadata.schema, metadata.partition_by
+    if own is None:
+        return Declaration(schema, entries)
+    return Declaration(own.schema or schema, own.partition_by or entries)
+
+
+# The listing -----------------------------------------------------------------------------------
+
+
+def _listed(location: Location) -> Listing:
+    """The leaves of a tree. Raises InvalidInput for a folder that names no partition."""
+    strange: list[str] = []
+
+    def is_leaf(path: str) -> bool:
+        return path.endswith(LEAF) and not _is_hidden(path)
+
+    def is_level(path: str) -> bool:
+        if _is_hidden(path):
+            return False
+        if parse_folder(path.rpartition("/")[2]) is None:
+            strange.append(path)
+            return False
+        return True
+
+    listing = walk(location, is_leaf, is_level)
+    if listing.leaves and strange:
+        raise InvalidInput(
+            f"the folder {strange[0]!r} in {location.uri} names no partition: such a name is "
+            "key=value, so move it elsewhere"
+        )
+    return listing
+
+
+def _is_hidden(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """What the paths of leaves spell: texts by level, and which of them each leaf has."""
+
+    levels: tuple[str, ...]
+    texts: tuple[tuple[str | None, ...], ...]
+    codes: tuple[np.ndarray[Any, Any], ...]
+
+
+def _parsed(leaves: Sequence[str], uri: str) -> _Paths:
+    """Raises InvalidInput if leaves do not agree on the partition columns."""
+    names: dict[str, tuple[str, str | None]] = {}
+    columns: tuple[str, ...] | None = None
+    texts: list[dict[str | None, int]] = []
+    codes: list[list[int]] = []
+    for path in leaves:
+        parts = path.removesuffix(LEAF).split("/")
+        pairs = []
+        for part in parts:
+            pair = names.get(part)
+            if pair is None:
+                parsed = parse_folder(part)
+                if parsed is None:
+                    raise InvalidInput(
+                        f"the dataset {path!r} in {uri} names no partition: such a name is "
+                        "key=value.lance, so move it elsewhere"
+                    )
+                pair = names[part] = parsed
+            pairs.append(pair)
+        own = tuple([column for column, _ in pairs])
+        if columns is None:
+            columns = own
+            texts, codes = [{} for _ in own], [[] for _ in own]
+        elif own != columns:
+            raise InvalidInput(
+                f"the folders of {uri} do not agree on the partition columns: see {leaves[0]} and "
+                f"{path}"
+            )
+        for at, (_, text) in enumerate(pairs):
+            codes[at].append(texts[at].setdefault(text, len(texts[at])))
+    levels = columns or ()
+    if len(set(levels)) < len(levels):
+        raise InvalidInput(f"a partition column appears twice in the path {leaves[0]}")
+    return _Paths(
+        levels, tuple(tuple(level) for level in texts), tuple(np.array(code) for code in codes)
+    )
+
+
+# Types -----------------------------------------------------------------------------------------
+
+
+def _typed(
+    location: Location, leaves: Sequence[str], declared: Declaration | None
+) -> tuple[Head, pa.Table]:
+    """The head of a tree, and its leaves as rows of a manifest."""
+    paths = _parsed(leaves, location.uri)
+    stored = leaf_schema(location, leaves[0]) if leaves else None
+    schema = _schema(paths, stored, declared, location.uri)
+    spec = _spec(paths, schema, declared, location.uri)
+    if leaves:
+        spec = _confirmed(location, leaves[0], paths, spec, schema)
+    digest = hashlib.blake2b("\0".join(leaves).encode(), digest_size=16).hexdigest()
+    head = Head(
+        sequence=1,
+        committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
+        schema=schema.matched_by_name(),
+        specs=(spec,),
+        spec_id=spec.id,
+        max_field_id=max(schema.field_ids),
+        table_id="",
+        salt=b"",
+        transaction_id=digest,
+        transactions="weak",
+        properties=_PROPERTIES,
+        reader_features=frozenset({PARTITION_COLUMNS}),
+        ours=False,
+    )
+    return head, _rows(leaves, paths, spec, schema)
+
+
+def _schema(
+    paths: _Paths, stored: TableSchema | None, declared: Declaration | None, uri: str
+) -> TableSchema:
+    """The columns: as declared, or those of a leaf and of the paths."""
+    given = None if declared is None else declared.schema
+    if given is None and stored is None:
+        raise InvalidInput(f"{uri} has no leaf yet, and no schema is declared for it")
+    base = given if given is not None else stored.arrow  # type: ignore[union-attr]
+    fields = list(base)
+    entries = None if declared is None else declared.partition_by
+    for level, texts in zip(paths.levels, paths.texts, strict=True):
+        is_column = entries is None or not {level, _quoted(level)}.isdisjoint(entries)
+        if level not in base.names and is_column:
+            fields.append(pa.field(level, inferred_type(texts)))
+    schema = pa.schema(fields, metadata=base.metadata)
+    # New leaves get the ids that existing ones have.
+    return TableSchema.assign(schema) if stored is None else stored.ids_for(schema)
+
+
+def _spec(
+    paths: _Paths, schema: TableSchema, declared: Declaration | None, uri: str
+) -> PartitionSpec:
+    """The partition fields, one for each level of the paths. Raises InvalidInput."""
+    entries = None if declared is None else declared.partition_by
+    if entries is None:
+        entries = [_quoted(level) for level in paths.levels]
+    spec = adapted(build_spec(1, entries, schema), schema, with_all_columns=True)
+    levels = {level_name(field, schema): field for field in spec.fields}
+    if not paths.levels:
+        return spec
+    if sorted(levels) != sorted(paths.levels):
+        raise InvalidInput(
+            f"the tree {uri} has the levels {', '.join(paths.levels)} and not those that are "
+            f"declared, {', '.join(levels)}: give another partition_by"
+        )
+    return replace(spec, fields=tuple(levels[level] for level in paths.levels))
+
+
+def _quoted(name: str) -> str:
+    """The entry of `partition_by` for a column, whatever it is called."""
+    return 'identity("' + name.replace('"', '""') + '")'
+
+
+@dataclass(frozen=True)
+class Unconfirmed(Transform):
+    """A partition function that rows do not confirm: its values are known, and nothing else."""
+
+    of: Transform
+    kind: ClassVar[str] = "unconfirmed"
+
+    @property
+    def suffix(self) -> str:  # type: ignore[override]
+        return self.of.suffix
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        return self.of.result_type(types)
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        raise UnsupportedTable(
+            f"rows of this tree are not where {self.of} puts them, so none can be added: import "
+            "the tree into a table"
+        )
+
+    def spell(self, names: Sequence[str]) -> str:
+        return self.of.spell(names)
+
+
+def _confirmed(
+    location: Location, leaf: str, paths: _Paths, spec: PartitionSpec, schema: TableSchema
+) -> PartitionSpec:
+    """The spec with only those functions that the rows of a leaf confirm."""
+    computed = [field for field in spec.fields if not isinstance(field.transform, Identity)]
+    if not computed:
+        return spec
+    names = sorted({field.sources(schema)[0].path[0] for field in computed})  # type: ignore[union-attr]
+    batches = list(
+        Leaf(location, leaf, schema.matched_by_name()).scan(None, names, None, _SAMPLE_ROWS)
+    )
+    sample = pa.Table.from_batches(batches) if batches else None
+    fields = []
+    for field in spec.fields:
+        if field in computed and sample is not None and sample.num_rows:
+            at = paths.levels.index(level_name(field, schema))
+            text = paths.texts[at][0]
+            own = value_of(text, pa.field(paths.levels[at], field.result_type)).as_py()
+            values = set(field.apply(sample, schema).to_pylist())
+            if values != {own} and not _rounds_toward_zero(field, own, sample, schema):
+                field = replace(field, transform=Unconfirmed(field.transform))
+        fields.append(field)
+    return replace(spec, fields=tuple(fields))
+
+
+def _rounds_toward_zero(
+    field: PartitionField, own: Any, sample: pa.Table, schema: TableSchema
+) -> bool:
+    """Whether values were truncated toward zero, which pruning allows for."""
+    if field.transform.kind != "floor_truncate" or not pa.types.is_integer(field.result_type):
+        return False
+    (column,) = field.sources(schema)
+    width = field.transform.width  # type: ignore[attr-defined]
+    numbers = sample.column(column.path[0]).to_pylist()  # type: ignore[union-attr]
+    return {None if n is None else n - int(np.fmod(n, width)) for n in numbers} == {own}
+
+
+def _rows(
+    leaves: Sequence[str], paths: _Paths, spec: PartitionSpec, schema: TableSchema
+) -> pa.Table:
+    """The leaves as rows of a manifest."""
+    columns: dict[str, Any] = {
+        "object_id": pa.array([_leaf_id(path) for path in leaves], pa.string()),
+        "location": pa.array(leaves, pa.string()),
+        "spec_id": pa.array(np.full(len(leaves), spec.id, np.int32)),
+    }
+    for field in spec.fields:
+        if not leaves:
+            columns[field.column_name] = pa.nulls(0, field.result_type)
+            continue
+        level = level_name(field, schema)
+        at = paths.levels.index(level)
+        target, domain = pa.field(level, field.result_type), domain_of(field.result_type)
+        scalars = [value_of(text, target) for text in paths.texts[at]]
+        keys = [domain.key(scalar) if scalar.is_valid else None for scalar in scalars]
+        columns[field.column_name] = domain.array(keys).take(pa.array(paths.codes[at]))
+    return pa.table(columns)
+
+
+def _leaf_id(path: str) -> str:
+    return f"v1${path.removesuffix(LEAF).replace('$', '%24').replace('/', '$')}$dataset"
+
+
+# The manifest ----------------------------------------------------------------------------------
+
+
+class HiveTree(ManifestVersion):
+    """A tree as one version of a manifest. It has no history, and no place for one."""
+
+    is_listed = True
+    leaves_per_append = 1
+
+    def __init__(self, location: Location, listing: Listing, head: Head, rows: pa.Table) -> None:
+        self.location, self.version = location, 1
+        self.metadata: dict[str, str] = {}
+        self.identity = None
+        self._listing, self._head, self._rows = listing, head, rows
+        self._listed_at = time.time_ns()
+
+    def opened(self, location: Location) -> HiveTree:
+        """The same tree, opened with other storage options."""
+        tree = HiveTree(location, self._listing, self._head, self._rows)
+        tree._listed_at = self._listed_at
+        return tree
+
+    def is_current(self) -> bool:
+        """Whether no folder has changed since it was listed. In an object store nobody knows."""
+        for level, stamp in self._listing.stamps.items():
+            if stamp > self._listed_at - _TICK_NANOSECONDS:
+                return False
+            try:
+                if os.stat(os.path.join(self.location.uri, level)).st_mtime_ns != stamp:
+                    return False
+            except OSError:
+                return False
+        return bool(self._listing.stamps)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return manifest_schema(self._head.specs, strong=False)
+
+    def versions(self) -> list[int]:
+        return [self.version]
+
+    def head(self) -> Head:
+        return self._head
+
+    def sequence(self) -> int | None:
+        return self._head.sequence
+
+    def transactions(self, since: int = 1, until: int | None = None) -> list[TransactionRecord]:
+        return []
+
+    def has_transaction(self, transaction_id: str) -> bool:
+        return False
+
+    def tags(self) -> dict[str, TagRecord]:
+        return {}
+
+    def epoch(self, query: str) -> EpochRecord | None:
+        return None
+
+    def leaves(
+        self,
+        columns: Sequence[str],
+        *,
+        ids: Sequence[str] | None = None,
+        since: int | None = None,
+    ) -> pa.Table:
+        rows = self._rows
+        if ids is not None:
+            wanted = set(ids)
+            mask = [id in wanted for id in rows.column("object_id").to_pylist()]
+            rows = rows.filter(pa.array(mask, pa.bool_()))
+        elif since is not None:
+            rows = rows.slice(0, 0)
+        return rows.select([name for name in columns if name in rows.schema.names])
+
+    def versions_in(self, folder: str) -> set[int | None]:
+        return {None} if folder in self._listing.leaves else set()
+
+    def changes_since(
+        self, head: Head, columns: Sequence[str], most: int
+    ) -> ManifestChanges | None:
+        return None
+
+    def check_appendable(self, head: Head, named: bool) -> None:
+        """Rows can be added, as long as nothing is asked for that only a manifest can keep."""
+        if named:
+            raise InvalidInput(
+                f"the tree {self.location.uri} has no manifest that remembers a transaction_id: "
+                f"{_ADOPT}"
+            )
+
+    def check_operation(self, name: str, leaves: int) -> None:
+        if name == "overwrite" or (name == "append" and leaves <= self.leaves_per_append):
+            return
+        if name == "append":
+            raise self.too_many_leaves()
+        raise UnsupportedTable(
+            f"the tree {self.location.uri} has no manifest, so that it takes only an append to one "
+            f"partition or an overwrite, not {name}: {_ADOPT}"
+        )
+
+    def too_many_leaves(self) -> InvalidInput:
+        return InvalidInput(
+            f"rows of several partitions cannot be appended to the tree {self.location.uri} in one "
+            f"step, because it has no manifest: append to one partition at a time, overwrite, or "
+            f"{_ADOPT}"
+        )
+
+    def publish(self, head: Head) -> None:
+        return
+
+    def is_published(self, head: Head) -> bool:
+        return True
+
+    def compact(self, reindex: bool) -> None:
+        return
+
+    def add_read_version(self) -> ManifestVersion:
+        raise UnsupportedTable(f"the tree {self.location.uri} has no manifest: {_ADOPT}")
+
+    def swap(self, update: ManifestUpdate) -> int | None:
+        """Nothing is left to write: whatever is on the main branch of a leaf is visible."""
+        assert READ_VERSION not in update.to_table().schema.names
+        return None
+
+
+_ADOPT = "make it a table with phalanx.interop.hive.adopt"
+_trees: LruCache[str, HiveTree] = LruCache(_REMEMBERED)
