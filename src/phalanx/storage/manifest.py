@@ -116,6 +116,27 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
         )
 
 
+def take_over(location: Location, head: Head, update: ManifestUpdate) -> None:
+    """Make another client's namespace a table: its manifest gets our columns, rows and metadata.
+
+    The rows that are there stay. Raises TableExists if another process does the same first.
+    """
+    manifest = ManifestVersion(location)
+    wanted = update.to_table().schema
+    missing = [field for field in wanted if field.name not in manifest.schema.names]
+    if missing:
+        manifest.dataset.add_columns([field.with_nullable(True) for field in missing])
+    try:
+        ManifestVersion(location).swap(update)
+    except SwapLost:
+        raise TableExists(f"there is already a table at {location.uri}: open it") from None
+    newest = ManifestVersion(location)
+    newest.head()  # raises CorruptTable if two processes have both done it
+    _publish(newest.dataset, published_texts(head))
+    for column in INDEXED:
+        location.open(location.manifest).create_scalar_index(column, "BTREE", replace=True)
+
+
 def exists(location: Location) -> bool:
     """Whether there is a manifest. Raises PhalanxError if that cannot be determined."""
     if _is_absent(location):
