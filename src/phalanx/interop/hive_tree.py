@@ -199,7 +199,9 @@ def _typed(
     spec = _spec(paths, schema, declared, location.uri)
     if leaves:
         spec = _confirmed(location, leaves[0], paths, spec, schema)
-    digest = hashlib.blake2b("\0".join(leaves).encode(), digest_size=16).hexdigest()
+    # Another listing, or another declaration, makes another snapshot.
+    listed = "\0".join([str(declared), *leaves])
+    digest = hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
     head = Head(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
