@@ -79,7 +79,9 @@ class TestTables:
         assert {path.split("/")[1] for path in paths} == {"ts_month=01"}
         assert {path.split("/")[2] for path in paths} <= {f"id_bucket={n}" for n in range(4)}
         assert {path.split("/")[3] for path in paths} == {"s_trunc=abc"}
-        assert {path.split("/")[4] for path in paths} == {f"s_hash={mmh3.hash('abcdef', signed=False):08x}.lance"}
+        assert {path.split("/")[4] for path in paths} == {
+            f"s_hash={mmh3.hash('abcdef', signed=False):08x}.lance"
+        }
         assert lake.rows("SELECT id FROM {db}.f WHERE id = 7 AND s = 'abcdef'") == [(7,)]
         assert lake.rows("SELECT count(*) FROM {db}.f a JOIN {db}.f b ON a.id = b.id") == [(9,)]
 
