@@ -100,13 +100,13 @@ def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
         raise InvalidInput("a tree of key=value folders has the layout 'hive'")
     schema, spec = tree.head.schema.matched_by_id(), tree.head.spec
     check_storable(schema)
-    hive_layout.adapted(spec, schema)
     for field in spec.fields:
         if isinstance(field.transform, Unconfirmed):
             raise UnsupportedTable(
                 f"rows of the tree {tree.location.uri} are not where {field.spell(schema)} puts "
                 "them: import it into a table instead"
             )
+    hive_layout.adapted(spec, schema)
     head = Head.first(schema, spec, dt.datetime.now(dt.UTC), "strong")
     head = replace(
         head,

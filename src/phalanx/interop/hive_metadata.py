@@ -36,7 +36,7 @@ _FUNCTION = re.compile(r"(\w+)\s*\(\s*(\d+)\s*\)")
 
 
 @dataclass(frozen=True)
-class Declared:
+class NamespaceProperties:
     """What the properties of a namespace say."""
 
     #: The partition fields as entries of `partition_by`: `bucket(16, id)`.
@@ -68,7 +68,7 @@ def _column(field: PartitionField, schema: TableSchema) -> dict[str, Any]:
     return value if isinstance(transform, Identity) else {**value, "properties": properties}
 
 
-def read_metadata(metadata: Mapping[str, str], uri: str) -> Declared | None:
+def read_metadata(metadata: Mapping[str, str], uri: str) -> NamespaceProperties | None:
     """What a namespace declares; None if it is no partitioned table of this kind.
 
     Raises UnsupportedTable for properties that cannot be read.
@@ -84,7 +84,7 @@ def read_metadata(metadata: Mapping[str, str], uri: str) -> Declared | None:
             f"the namespace {uri} is partitioned, but its properties {PREFIX}* cannot be read: "
             f"{error}"
         ) from None
-    return Declared(entries, schema)
+    return NamespaceProperties(entries, schema)
 
 
 def _schema(text: str) -> pa.Schema:

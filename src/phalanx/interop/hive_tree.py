@@ -235,8 +235,12 @@ def _schema(
         if level not in base.names and is_column:
             fields.append(pa.field(level, inferred_type(texts)))
     schema = pa.schema(fields, metadata=base.metadata)
-    # New leaves get the ids that existing ones have.
-    return TableSchema.assign(schema) if stored is None else stored.ids_for(schema)
+    # New leaves get the ids that existing ones have. A first leaf has those of its own columns.
+    if stored is None:
+        in_paths = set(entries or ())
+        held = [f for f in schema if in_paths.isdisjoint({f.name, _quoted(f.name)})]
+        stored = TableSchema.assign(pa.schema(held or list(schema)))
+    return stored.ids_for(schema)
 
 
 def _spec(

@@ -113,12 +113,14 @@ class TableSchema:
     def ids_for(self, schema: pa.Schema) -> TableSchema:
         """Another schema with the ids that columns of the same names have here.
 
-        Fields that this schema does not have get ids of their own.
+        Fields that this schema does not have get the next ids.
         """
-        other = TableSchema.assign(schema, max(self.field_ids) + 1)
-        known = {column.path: column.field_id for column in self.columns.values()}
-        paths = {c.field_id: known.get(c.path, c.field_id) for c in other.columns.values()}
-        return TableSchema.numbered(schema, [paths.get(id, id) for id in other.field_ids])
+        other = TableSchema.assign(schema)
+        paths = {column.field_id: path for path, column in other._by_path.items()}
+        following = iter(range(max(self.field_ids) + 1, 2**31))
+        known = (self._by_path.get(paths.get(id, ())) for id in other.field_ids)
+        ids = [next(following) if column is None else column.field_id for column in known]
+        return TableSchema.numbered(schema, ids)
 
     @cached_property
     def arrow(self) -> pa.Schema:

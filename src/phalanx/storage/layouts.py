@@ -21,7 +21,7 @@ from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 
 
-class Layout(Protocol):
+class LeafLayout(Protocol):
     """A way to name and place leaves. A module can be one."""
 
     #: What a writer must support, so that older versions of Phalanx refuse to write.
@@ -97,9 +97,9 @@ _FLAT = _Flat()
 _MODULES = {"hive": "phalanx.interop.hive_layout"}
 
 
-def layout_of(properties: Mapping[str, str]) -> Layout:
+def layout_of(properties: Mapping[str, str]) -> LeafLayout:
     """The layout of a table with these properties."""
     name = LAYOUT.of(properties)
     if name not in _MODULES:
         return _FLAT
-    return cast(Layout, importlib.import_module(_MODULES[name]))
+    return cast(LeafLayout, importlib.import_module(_MODULES[name]))

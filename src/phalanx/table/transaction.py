@@ -195,6 +195,8 @@ class TableTransaction:
 
     def _current(self) -> Snapshot:
         self._check_open()
+        if self._transaction.operations:
+            self._transaction.base.refuse_listed("changed in several steps")
         return self._transaction.view.current()
 
     # Reading
