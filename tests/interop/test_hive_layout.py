@@ -498,3 +498,44 @@ def test_a_table_is_a_list_of_rows(tmp_path_factory, data):
             table.optimize()
         assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == sorted(rows, key=repr)
     assert table.check().ok
+
+
+class TestObjectStore:
+    """URIs are decoded there, and cut at `#`: no two values may end up in one place."""
+
+    VALUES = ("US", "a/b", "a%2Fb", "a#b", "a#c", "a?b", "é😀", "", None, "a b", "..", "[1]~^")
+
+    def test_everything_works(self, s3_options):
+        uri = "s3://lake/hive"
+        table = phalanx.create(uri, SCHEMA, ["country"], layout="hive", storage_options=s3_options)
+        table.append([row(number, text) for number, text in enumerate(self.VALUES)])
+        again = phalanx.open(uri, storage_options=s3_options)
+        rows = again.scan().to_arrow().sort_by("id").to_pylist()
+        assert [one["country"] for one in rows] == list(self.VALUES)
+        assert len({leaf.uri for leaf in again.scan().plan().leaves}) == len(self.VALUES)
+        again.append([row(100, "a/b"), row(101, "a#b")])
+        assert ids(again, "country = 'a/b'") == [1, 100]
+        assert again.check().ok
+        again.delete("country IN ('a#c', 'a%2Fb')")
+        report = again.vacuum(NOTHING, force=True)
+        assert sorted(report.folders) == ["country=a#c.lance", "country=a%252Fb.lance"]
+        assert ids(again) == [0, 1, 3, *range(5, len(self.VALUES)), 100, 101]
+        assert again.check().ok
+
+    def test_a_tree_of_others(self, s3_options):
+        uri = "s3://lake/tree"
+        for day, country in ((10, "US"), (11, "a%252Fb"), (11, "FR")):
+            lance.write_dataset(
+                pa.table({"id": [day]}),
+                f"{uri}/event_date=2025-12-{day}/country={country}.lance",
+                storage_options=s3_options,
+            )
+        table = phalanx.open(uri, storage_options=s3_options)
+        assert table.count() == 3
+        assert table.scan(where="country = 'a/b'").to_arrow().to_pylist() == [row(11, "a/b", 11)]
+        table.append([row(5, "x/y")])
+        table = phalanx.interop.hive.adopt(uri, storage_options=s3_options)
+        assert ids(table) == [5, 10, 11, 11]
+        table.append([row(6), row(7, "x/y")])
+        assert ids(phalanx.open(uri, storage_options=s3_options)) == [5, 6, 7, 10, 11, 11]
+        assert table.check().ok

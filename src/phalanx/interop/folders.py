@@ -14,6 +14,7 @@ So every string has one spelling of its own, and none of them leads out of the f
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ _ESCAPED_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>| %=]')
 #: What the name of a Lance dataset ends with.
 LEAF = ".lance"
 _LEAF_END = re.compile(r"\.lance\Z")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
@@ -162,15 +164,17 @@ def inferred_type(texts: Sequence[str | None]) -> pa.DataType:
     `01` is a string, unless a schema says that it is a number.
     """
     given = {text for text in texts if text is not None}
-    for type in (pa.int64(), pa.date32()):
-        if given and all(_is_spelled(text, type) for text in given):
-            return type
-    return pa.string()
+    if given and all(map(_is_integer, given)):
+        return pa.int64()
+    return pa.date32() if given and all(map(_is_date, given)) else pa.string()
 
 
-def _is_spelled(text: str, type: pa.DataType) -> bool:
+def _is_integer(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def _is_date(text: str) -> bool:
     try:
-        value = value_of(text, pa.field("", type))
-    except InvalidInput:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
         return False
-    return value_text(domain_of(type).key(value), type) == text

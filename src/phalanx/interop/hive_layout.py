@@ -48,7 +48,7 @@ from phalanx.model.transforms import (
     Year,
 )
 from phalanx.storage import names
-from phalanx.storage.folders import walk
+from phalanx.storage.folders import FolderKind, walk
 from phalanx.storage.head import HIVE_LAYOUT, Head
 from phalanx.storage.location import Location
 
@@ -144,16 +144,14 @@ def leaf_folders(location: Location, head: Head) -> list[str]:
     levels = [level_name(field, head.schema) for field in head.spec.fields]
     prefixes = [column_name(level) for level in levels]
 
-    def has_name(path: str) -> bool:
-        return path.rpartition("/")[2].startswith(f"{prefixes[path.count('/')]}=")
+    def kind_of(name: str, depth: int) -> FolderKind:
+        if not name.startswith(f"{prefixes[depth]}="):
+            return FolderKind.OTHER
+        if depth < len(levels) - 1:
+            return FolderKind.LEVEL
+        return FolderKind.LEAF if name.endswith(LEAF) else FolderKind.OTHER
 
-    def is_leaf(path: str) -> bool:
-        return path.count("/") == len(levels) - 1 and path.endswith(LEAF) and has_name(path)
-
-    def is_level(path: str) -> bool:
-        return path.count("/") < len(levels) - 1 and has_name(path)
-
-    return list(walk(location, is_leaf, is_level).leaves)
+    return walk(location, kind_of).leaves
 
 
 def leaf_in(folder: str, head: Head) -> str | None:

@@ -26,8 +26,14 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, UnsupportedTable
-from phalanx.interop.folders import LEAF, inferred_type, parse_folder, value_of
-from phalanx.interop.hive_layout import adapted, level_name
+from phalanx.interop.folders import (
+    LEAF,
+    inferred_type,
+    parse_folder,
+    parse_leaf_path,
+    value_of,
+)
+from phalanx.interop.hive_layout import adapted, key_of, level_name
 from phalanx.interop.hive_metadata import read_metadata
 from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
@@ -36,7 +42,7 @@ from phalanx.model.specs import PartitionField, PartitionSpec, build_spec
 from phalanx.model.transforms import Identity, Transform
 from phalanx.storage import lance_errors
 from phalanx.storage.files import DatasetFolder
-from phalanx.storage.folders import Listing, walk
+from phalanx.storage.folders import FolderKind, Listing, walk
 from phalanx.storage.head import PARTITION_COLUMNS, Head
 from phalanx.storage.leaf import Leaf, has_detached_versions, leaf_schema
 from phalanx.storage.location import Declaration, Location
@@ -71,13 +77,21 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     if known is not None and known.is_current():
         return known.opened(location)
     listing = _listed(location)
-    if not listing.leaves and declared is None:
+    if not listing.groups and declared is None:
         return None
-    if listing.leaves and _is_ours(location, listing.leaves[0]):
+    first = _first(listing)
+    if first is not None and _is_ours(location, first):
         raise lance_errors.lost_manifest(location.uri)
-    tree = HiveTree(location, listing, *_typed(location, listing.leaves, declared))
+    tree = HiveTree(location, listing, *_typed(location, listing, declared))
     _trees.put(key, tree)
     return tree
+
+
+def _first(listing: Listing) -> str | None:
+    """The first leaf; None if there is none."""
+    for folder, names in listing.groups:
+        return f"{folder}/{names[0]}" if folder else names[0]
+    return None
 
 
 def occupies(location: Location) -> bool:
@@ -113,19 +127,18 @@ def _listed(location: Location) -> Listing:
     """The leaves of a tree. Raises InvalidInput for a folder that names no partition."""
     strange: list[str] = []
 
-    def is_leaf(path: str) -> bool:
-        return path.endswith(LEAF) and not _is_hidden(path)
+    def kind_of(name: str, depth: int) -> FolderKind:
+        if name.startswith(".") or (name.startswith("_") and "=" not in name):
+            return FolderKind.OTHER
+        if name.endswith(LEAF):
+            return FolderKind.LEAF
+        if parse_folder(name) is not None:
+            return FolderKind.LEVEL
+        strange.append(name)
+        return FolderKind.OTHER
 
-    def is_level(path: str) -> bool:
-        if _is_hidden(path):
-            return False
-        if parse_folder(path.rpartition("/")[2]) is None:
-            strange.append(path)
-            return False
-        return True
-
-    listing = walk(location, is_leaf, is_level)
-    if listing.leaves and strange:
+    listing = walk(location, kind_of)
+    if listing.groups and strange:
         raise InvalidInput(
             f"the folder {strange[0]!r} in {location.uri} names no partition: such a name is "
             "key=value, so move it elsewhere"
@@ -133,75 +146,94 @@ def _listed(location: Location) -> Listing:
     return listing
 
 
-def _is_hidden(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-@dataclass(frozen=True)
 class _Paths:
-    """What the paths of leaves spell: texts by level, and which of them each leaf has."""
+    """What the paths of leaves spell: the texts of each level, and which of them a leaf has."""
 
-    levels: tuple[str, ...]
-    texts: tuple[tuple[str | None, ...], ...]
-    codes: tuple[np.ndarray[Any, Any], ...]
+    def __init__(self, listing: Listing, uri: str) -> None:
+        """Raises InvalidInput if leaves do not agree on the partition columns."""
+        self._uri = uri
+        self._leaf_codes: dict[str, int] = {}
+        self._known: dict[tuple[str, ...], np.ndarray[Any, Any]] = {}
+        self.levels: tuple[str, ...] = ()
+        #: The texts of each level, with their codes.
+        self.codes_of: list[dict[str | None, int]] = []
+        self._codes: list[list[np.ndarray[Any, Any]]] = []
+        for folder, names in listing.groups:
+            self._add(folder, names)
+        if len(set(self.levels)) < len(self.levels):
+            raise InvalidInput(f"a partition column appears twice in the path {listing.leaves[0]}")
 
+    def _add(self, folder: str, names: tuple[str, ...]) -> None:
+        outer = [self._pair(name) for name in folder.split("/")] if folder else []
+        above = tuple([column for column, _ in outer])
+        if not self.levels:
+            self.levels = (*above, self._pair(names[0])[0])
+            self.codes_of = [{} for _ in self.levels]
+            self._codes = [[] for _ in self.levels]
+        if above != self.levels[:-1]:
+            raise self._disagreement(folder)
+        for at, (_, text) in enumerate(outer):
+            code = self.codes_of[at].setdefault(text, len(self.codes_of[at]))
+            self._codes[at].append(np.full(len(names), code))
+        # In most trees the same leaves are in many folders.
+        if names not in self._known:
+            self._known[names] = np.array([self._leaf_code(name, folder) for name in names])
+        self._codes[-1].append(self._known[names])
 
-def _parsed(leaves: Sequence[str], uri: str) -> _Paths:
-    """Raises InvalidInput if leaves do not agree on the partition columns."""
-    names: dict[str, tuple[str, str | None]] = {}
-    columns: tuple[str, ...] | None = None
-    texts: list[dict[str | None, int]] = []
-    codes: list[list[int]] = []
-    for path in leaves:
-        parts = path.removesuffix(LEAF).split("/")
-        pairs = []
-        for part in parts:
-            pair = names.get(part)
-            if pair is None:
-                parsed = parse_folder(part)
-                if parsed is None:
-                    raise InvalidInput(
-                        f"the dataset {path!r} in {uri} names no partition: such a name is "
-                        "key=value.lance, so move it elsewhere"
-                    )
-                pair = names[part] = parsed
-            pairs.append(pair)
-        own = tuple([column for column, _ in pairs])
-        if columns is None:
-            columns = own
-            texts, codes = [{} for _ in own], [[] for _ in own]
-        elif own != columns:
+    def _leaf_code(self, name: str, folder: str) -> int:
+        code = self._leaf_codes.get(name)
+        if code is None:
+            column, text = self._pair(name)
+            if column != self.levels[-1]:
+                raise self._disagreement(folder)
+            codes = self.codes_of[-1]
+            code = self._leaf_codes[name] = codes.setdefault(text, len(codes))
+        return code
+
+    def _disagreement(self, folder: str) -> InvalidInput:
+        return InvalidInput(
+            f"the folders of {self._uri} do not agree on the partition columns: those of "
+            f"{folder or 'the root'} are not {', '.join(self.levels)}"
+        )
+
+    def _pair(self, name: str) -> tuple[str, str | None]:
+        pair = parse_folder(name.removesuffix(LEAF) if name.endswith(LEAF) else name)
+        if pair is None:
             raise InvalidInput(
-                f"the folders of {uri} do not agree on the partition columns: see {leaves[0]} and "
-                f"{path}"
+                f"the dataset {name!r} in {self._uri} names no partition: such a name is "
+                "key=value.lance, so move it elsewhere"
             )
-        for at, (_, text) in enumerate(pairs):
-            codes[at].append(texts[at].setdefault(text, len(texts[at])))
-    levels = columns or ()
-    if len(set(levels)) < len(levels):
-        raise InvalidInput(f"a partition column appears twice in the path {leaves[0]}")
-    return _Paths(
-        levels, tuple(tuple(level) for level in texts), tuple(np.array(code) for code in codes)
-    )
+        return pair
+
+    def texts(self, level: str) -> list[str | None]:
+        """The texts of a level, in order of their codes."""
+        return list(self.codes_of[self.levels.index(level)])
+
+    def codes(self, level: str) -> np.ndarray[Any, Any]:
+        """The codes of the leaves at a level."""
+        return np.concatenate(self._codes[self.levels.index(level)])
 
 
 # Types -----------------------------------------------------------------------------------------
 
 
 def _typed(
-    location: Location, leaves: Sequence[str], declared: Declaration | None
-) -> tuple[Head, pa.Table]:
-    """The head of a tree, and its leaves as rows of a manifest."""
-    paths = _parsed(leaves, location.uri)
-    stored = leaf_schema(location, leaves[0]) if leaves else None
+    location: Location, listing: Listing, declared: Declaration | None
+) -> tuple[Head, _Paths]:
+    """The head of a tree, and what its paths spell."""
+    paths, first = _Paths(listing, location.uri), _first(listing)
+    stored = None if first is None else leaf_schema(location, first)
     schema = _schema(paths, stored, declared, location.uri)
     spec = _spec(paths, schema, declared, location.uri)
-    if leaves:
-        spec = _confirmed(location, leaves[0], paths, spec, schema)
+    if declared is not None:  # types that are inferred fit
+        for field in spec.fields if first is not None else ():
+            _keys(field, paths, schema)
+    if first is not None:
+        spec = _confirmed(location, first, spec, schema)
     # Another listing, or another declaration, makes another snapshot.
-    listed = "\0".join([str(declared), *leaves])
-    digest = hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
+    for folder, names in listing.groups:
+        digest.update("\0".join(["", folder, *names]).encode())
     head = Head(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
@@ -211,13 +243,13 @@ def _typed(
         max_field_id=max(schema.field_ids),
         table_id="",
         salt=b"",
-        transaction_id=digest,
+        transaction_id=digest.hexdigest(),
         transactions="weak",
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
     )
-    return head, _rows(leaves, paths, spec, schema)
+    return head, paths
 
 
 def _schema(
@@ -230,10 +262,10 @@ def _schema(
     base = given if given is not None else stored.arrow  # type: ignore[union-attr]
     fields = list(base)
     entries = None if declared is None else declared.partition_by
-    for level, texts in zip(paths.levels, paths.texts, strict=True):
+    for level in paths.levels:
         is_column = entries is None or not {level, _quoted(level)}.isdisjoint(entries)
         if level not in base.names and is_column:
-            fields.append(pa.field(level, inferred_type(texts)))
+            fields.append(pa.field(level, inferred_type(paths.texts(level))))
     schema = pa.schema(fields, metadata=base.metadata)
     # New leaves get the ids that existing ones have. A first leaf has those of its own columns.
     if stored is None:
@@ -292,7 +324,7 @@ class Unconfirmed(Transform):
 
 
 def _confirmed(
-    location: Location, leaf: str, paths: _Paths, spec: PartitionSpec, schema: TableSchema
+    location: Location, leaf: str, spec: PartitionSpec, schema: TableSchema
 ) -> PartitionSpec:
     """The spec with only those functions that the rows of a leaf confirm."""
     computed = [field for field in spec.fields if not isinstance(field.transform, Identity)]
@@ -304,11 +336,9 @@ def _confirmed(
     )
     sample = pa.Table.from_batches(batches) if batches else None
     fields = []
-    for field in spec.fields:
+    for field, (level, text) in zip(spec.fields, parse_leaf_path(leaf) or (), strict=True):
         if field in computed and sample is not None and sample.num_rows:
-            at = paths.levels.index(level_name(field, schema))
-            text = paths.texts[at][0]
-            own = value_of(text, pa.field(paths.levels[at], field.result_type)).as_py()
+            own = value_of(text, pa.field(level, field.result_type)).as_py()
             values = set(field.apply(sample, schema).to_pylist())
             if values != {own} and not _rounds_toward_zero(field, own, sample, schema):
                 field = replace(field, transform=Unconfirmed(field.transform))
@@ -328,30 +358,32 @@ def _rounds_toward_zero(
     return {None if n is None else n - int(np.fmod(n, width)) for n in numbers} == {own}
 
 
-def _rows(
-    leaves: Sequence[str], paths: _Paths, spec: PartitionSpec, schema: TableSchema
-) -> pa.Table:
+def _rows(listing: Listing, paths: _Paths, head: Head) -> pa.Table:
     """The leaves as rows of a manifest."""
+    count = len(listing.leaves)
     columns: dict[str, Any] = {
-        "object_id": pa.array([_leaf_id(path) for path in leaves], pa.string()),
-        "location": pa.array(leaves, pa.string()),
-        "spec_id": pa.array(np.full(len(leaves), spec.id, np.int32)),
+        "object_id": pa.array([_leaf_id(path) for path in listing.leaves], pa.string()),
+        "location": pa.array(listing.leaves, pa.string()),
+        "spec_id": pa.array(np.full(count, head.spec_id, np.int32)),
     }
-    for field in spec.fields:
-        if not leaves:
+    for field in head.spec.fields:
+        if not count:
             columns[field.column_name] = pa.nulls(0, field.result_type)
             continue
-        level = level_name(field, schema)
-        at = paths.levels.index(level)
-        target, domain = pa.field(level, field.result_type), domain_of(field.result_type)
-        scalars = [value_of(text, target) for text in paths.texts[at]]
-        keys = [domain.key(scalar) if scalar.is_valid else None for scalar in scalars]
-        columns[field.column_name] = domain.array(keys).take(pa.array(paths.codes[at]))
+        values = domain_of(field.result_type).array(_keys(field, paths, head.schema))
+        codes = paths.codes(level_name(field, head.schema))
+        columns[field.column_name] = values.take(pa.array(codes))
     return pa.table(columns)
 
 
+def _keys(field: PartitionField, paths: _Paths, schema: TableSchema) -> list[Any]:
+    """The values that the texts of a level stand for. Raises InvalidInput for one that is none."""
+    level = level_name(field, schema)
+    return [key_of(field, level, text) for text in paths.texts(level)]
+
+
 def _leaf_id(path: str) -> str:
-    return f"v1${path.removesuffix(LEAF).replace('$', '%24').replace('/', '$')}$dataset"
+    return f"v1${path[: -len(LEAF)].replace('$', '%24').replace('/', '$')}$dataset"
 
 
 # The manifest ----------------------------------------------------------------------------------
@@ -363,17 +395,18 @@ class HiveTree(ManifestVersion):
     is_listed = True
     leaves_per_append = 1
 
-    def __init__(self, location: Location, listing: Listing, head: Head, rows: pa.Table) -> None:
+    def __init__(self, location: Location, listing: Listing, head: Head, paths: _Paths) -> None:
         self.location, self.version = location, 1
         self.metadata: dict[str, str] = {}
         self.identity = None
-        self._listing, self._head, self._rows = listing, head, rows
+        self._listing, self._head, self._paths = listing, head, paths
         self._listed_at = time.time_ns()
+        self._rows: pa.Table | None = None
 
     def opened(self, location: Location) -> HiveTree:
         """The same tree, opened with other storage options."""
-        tree = HiveTree(location, self._listing, self._head, self._rows)
-        tree._listed_at = self._listed_at
+        tree = HiveTree(location, self._listing, self._head, self._paths)
+        tree._listed_at, tree._rows = self._listed_at, self._rows
         return tree
 
     def is_current(self) -> bool:
@@ -420,6 +453,8 @@ class HiveTree(ManifestVersion):
         ids: Sequence[str] | None = None,
         since: int | None = None,
     ) -> pa.Table:
+        if self._rows is None:
+            self._rows = _rows(self._listing, self._paths, self._head)
         rows = self._rows
         if ids is not None:
             wanted = set(ids)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import functools
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,62 +31,87 @@ def children(folder: Location) -> set[str]:
     return {path.split("/")[0] for path in _session(folder).list()}
 
 
+class FolderKind(enum.Enum):
+    """What a folder in a tree is, by its name."""
+
+    LEAF = enum.auto()
+    #: A folder on the way to leaves.
+    LEVEL = enum.auto()
+    OTHER = enum.auto()
+
+
 @dataclass(frozen=True)
 class Listing:
-    """The folders of a tree."""
+    """The folders of a tree. Most names of leaves come again in many folders."""
 
-    #: The paths of its leaves, relative to the root, in order.
-    leaves: tuple[str, ...]
-    #: When each of the folders above them last changed, in nanoseconds; empty in an object store.
+    #: The paths of folders relative to the root, in order, each with the names of leaves in it.
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    #: When each of the folders above leaves last changed, in nanoseconds; empty in a store.
     stamps: Mapping[str, int]
 
+    @functools.cached_property
+    def leaves(self) -> list[str]:
+        """The paths of the leaves relative to the root, in order."""
+        return [f"{path}/{name}" if path else name for path, names in self.groups for name in names]
 
-def walk(
-    root: Location, is_leaf: Callable[[str], bool], is_level: Callable[[str], bool]
-) -> Listing:
-    """List a tree: the folders that are leaves, at whatever depth, and on the way there levels.
 
-    Both are decided by paths relative to the root. Folders that are links are left out.
+def walk(root: Location, kind_of: Callable[[str, int], FolderKind]) -> Listing:
+    """List a tree. What a folder is depends on its name and its depth, 0 for those in the root.
+
+    Folders that are links are left out.
     """
-    leaves: list[str] = []
+    groups: dict[str, tuple[str, ...]] = {}
     stamps: dict[str, int] = {}
-    levels = [""]
-    with ThreadPoolExecutor(_LISTERS) as pool:
-        while levels:
-            if root.path is not None:
-                # One by one: threads would only wait for each other.
-                below = [path for level in levels for path in _on_disk(root, level, stamps)]
-            else:
-                lists = pool.map(lambda level: _in_store(root, level), levels)
-                below = [path for paths in lists for path in paths]
-            levels = []
-            for path in below:
-                if is_leaf(path):
-                    leaves.append(path)
-                elif is_level(path):
-                    levels.append(path)
-    return Listing(tuple(sorted(leaves)), stamps)
+    levels, depth = [""], 0
+    while levels:
+        kinds = functools.cache(functools.partial(_by_kind, kind_of, depth))
+        below: list[str] = []
+        for level, names in _inside(root, levels, stamps):
+            names.sort()
+            leaves, inner = kinds(tuple(names))
+            if leaves:
+                groups[level] = leaves
+            below += [f"{level}/{name}" if level else name for name in inner]
+        levels, depth = below, depth + 1
+    return Listing(tuple(sorted(groups.items())), stamps)
 
 
-def _on_disk(root: Location, level: str, stamps: dict[str, int]) -> list[str]:
-    """The paths of the folders directly in a folder on disk, and when it was last changed."""
-    above = f"{level}/" if level else ""
-    folder = f"{root.uri}/{level}"
+def _by_kind(
+    kind_of: Callable[[str, int], FolderKind], depth: int, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The leaves and the levels among some names."""
+    kinds = [kind_of(name, depth) for name in names]
+    pairs = list(zip(names, kinds, strict=True))
+    leaves = tuple(name for name, kind in pairs if kind is FolderKind.LEAF)
+    return leaves, tuple(name for name, kind in pairs if kind is FolderKind.LEVEL)
+
+
+def _inside(
+    root: Location, levels: Sequence[str], stamps: dict[str, int]
+) -> Iterable[tuple[str, list[str]]]:
+    """The names of the folders directly in some folders."""
+    if root.path is not None:
+        # One by one: threads would only wait for each other.
+        return ((level, _on_disk(f"{root.uri}/{level}", level, stamps)) for level in levels)
+    with ThreadPoolExecutor(min(_LISTERS, len(levels))) as pool:
+        return list(zip(levels, pool.map(lambda one: _in_store(root, one), levels), strict=True))
+
+
+def _on_disk(folder: str, level: str, stamps: dict[str, int]) -> list[str]:
+    """The names of the folders in a folder on disk; also notes when it was last changed."""
     try:
         stamps[level] = os.stat(folder).st_mtime_ns
         with os.scandir(folder) as entries:
-            return [above + e.name for e in entries if e.is_dir(follow_symlinks=False)]
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _in_store(root: Location, level: str) -> list[str]:
-    """The paths of the folders directly in a folder of an object store."""
+    """The names of the folders in a folder of an object store."""
     # A session at the folder itself: paths that are passed to one are escaped another time.
     session = LanceFileSession(root.child(level) if level else root.uri, root.options)
-    prefixes = session.list_with_delimiter().common_prefixes
-    above = f"{level}/" if level else ""
-    return [above + prefix.strip("/") for prefix in prefixes]
+    return [prefix.strip("/") for prefix in session.list_with_delimiter().common_prefixes]
 
 
 def remove(folder: Location) -> None:
