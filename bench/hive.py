@@ -82,10 +82,8 @@ def main() -> int:
         assert rows == 30
         figures = [
             Figure("list 10,000 leaves", 1000 * listing, "ms"),
-            Figure(
-                "open the tree for the first time, compared with listing", first / listing, "x", 1.3
-            ),
-            Figure("open it again, compared with listing", again / listing, "x", 1.0),
+            Figure("open the tree for the first time, by listing", first / listing, "x", 1.3),
+            Figure("open it again, by listing", again / listing, "x", 1.0),
             Figure("leaves that a query of 3 opens", len(paths), "", 3),
         ]
         print(*figures, sep="\n")

@@ -30,6 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.jsonarrow import extension_metadata
 
 _UNITS = {"s": "SECOND", "ms": "MILLISECOND", "us": "MICROSECOND", "ns": "NANOSECOND"}
 _UNIT_OF = {name: unit for unit, name in _UNITS.items()}
@@ -74,7 +75,7 @@ def _field(field: pa.Field, ids: Iterator[int]) -> dict[str, Any]:
     type, metadata = field.type, dict(field.metadata or {})
     if isinstance(type, pa.BaseExtensionType):
         metadata[b"ARROW:extension:name"] = type.extension_name.encode()
-        metadata[b"ARROW:extension:metadata"] = type.__arrow_ext_serialize__()
+        metadata[b"ARROW:extension:metadata"] = extension_metadata(type, (field.name,)).encode()
         type = type.storage_type
     value: dict[str, Any] = {"name": field.name, "nullable": field.nullable}
     if pa.types.is_dictionary(type):
