@@ -19,6 +19,7 @@ ALL = (
     "evolve",
     "optimize",
     "interop",
+    "hive",
     "bridge",
     "spark_scan",
     "spark_prune",

@@ -53,7 +53,10 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     new PhalanxTable(catalog +: parts(ident), reply)
   }
 
-  override def loadTable(ident: Identifier): Table = load(ident)
+  override def loadTable(ident: Identifier): Table = ident match {
+    case path: PhalanxPath if path.declared.nonEmpty => load(ident, "declared" -> path.declared)
+    case _ => load(ident)
+  }
 
   /** A table for a stream that names it by its path: Spark forgets which catalog it came from. */
   def loadForStream(ident: Identifier): Table = new PhalanxTable(

@@ -9,8 +9,8 @@ import org.apache.spark.sql.sources.DataSourceRegister
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
-/** A table by its path, as readers and writers name it. */
-case class PhalanxPath(name: String) extends Identifier {
+/** A table by its path, as readers and writers name it, and what options say about a tree of others. */
+case class PhalanxPath(name: String, declared: Map[String, String] = Map.empty) extends Identifier {
   override def namespace(): Array[String] = Array.empty
 }
 
@@ -20,9 +20,13 @@ class PhalanxSource extends SupportsCatalogOptions with DataSourceRegister {
   override def shortName(): String = "phalanx"
 
   override def extractIdentifier(options: CaseInsensitiveStringMap): Identifier =
-    Option(options.get("path")).map(path => PhalanxPath(path): Identifier).getOrElse {
+    Option(options.get("path")).map(path => PhalanxPath(path, declared(options)): Identifier).getOrElse {
       throw Bridge.refusal("a path is needed: load(\"/data/events\") or save(\"/data/events\")")
     }
+
+  private def declared(options: CaseInsensitiveStringMap): Map[String, String] =
+    Option(options.get("schema")).map(text => "schema" -> StructType.fromDDL(text).json).toMap ++
+      Option(options.get("partition_by")).map("partition_by" -> _)
 
   override def extractCatalog(options: CaseInsensitiveStringMap): String =
     Option(options.get("catalog")).getOrElse {

@@ -49,6 +49,7 @@ LAZY = {
 #: Modules that import others by a name they put together, and why.
 DYNAMIC = {
     "phalanx": "`import phalanx` loads nothing that a worker of Spark does not need",
+    "phalanx.storage.layouts": "other layouts are above, and loaded only for tables that have one",
     "phalanx.storage.forms": "forms of other clients are above, and loaded only for their tables",
     "phalanx.spark.dispatch": "a call loads only the module that answers it",
 }

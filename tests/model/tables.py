@@ -56,7 +56,7 @@ class Kind:
     stored: Sequence[Any]
     family: str
     order: Callable[[Any], Any] = lambda stored: stored
-    entries: tuple[str, ...] = ("{c}", "bucket(2, {c})")
+    entries: tuple[str, ...] = ("{c}", "bucket(2, {c})", "hash({c})")
     expressions: tuple[str, ...] = ()
     small: bool = False
 

@@ -395,3 +395,50 @@ def test_bucket_of_the_smallest_hash():
     assert bucket(hashes, 2**31 - 1).to_pylist() == [1, 0, 0, None]
     assert bucket(hashes, 10).to_pylist() == [8, 7, 7, None]
     assert bucket(pa.array([], pa.int32()), 10) == pa.array([], pa.int32())
+
+
+def _length_prefixed(*elements):
+    return b"".join(
+        struct.pack("<i", -1) if e is None else struct.pack("<i", len(e)) + e for e in elements
+    )
+
+
+def _long(number):
+    return number.to_bytes(8, "little", signed=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "type", "canonical"),
+    [
+        ([1, None, 2], pa.list_(pa.int32()), _length_prefixed(_long(1), None, _long(2))),
+        ([], pa.large_list(pa.string()), b""),
+        ([1.5, -0.0], pa.list_(pa.float32(), 2), None),
+        (
+            {"a": 7, "b": "x"},
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+            _length_prefixed(_long(7), b"x"),
+        ),
+        (
+            [("k", 1), ("l", None)],
+            pa.map_(pa.string(), pa.int64()),
+            _length_prefixed(_length_prefixed(b"k", _long(1)), _length_prefixed(b"l", None)),
+        ),
+        (
+            [["a"], None],
+            pa.list_(pa.list_(pa.string())),
+            _length_prefixed(_length_prefixed(b"a"), None),
+        ),
+    ],
+    ids=str,
+)
+def test_nested_values_are_hashed_over_their_elements(value, type, canonical):
+    if canonical is None:
+        canonical = _length_prefixed(struct.pack("<d", 1.5), struct.pack("<d", 0.0))
+    array = pa.array([None, value, None], type)
+    assert hashing.murmur3_any(array).to_pylist() == [None, mmh3.hash(canonical), None]
+    assert hashing.murmur3_any(array.slice(1)).to_pylist() == [mmh3.hash(canonical), None]
+
+
+def test_elements_without_canonical_bytes_are_refused():
+    with pytest.raises(InvalidInput, match="cannot be hashed"):
+        hashing.murmur3_any(pa.nulls(0, pa.list_(pa.duration("s"))))

@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 from typing import Any
 
+import mmh3
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,8 +22,11 @@ from phalanx.model.transforms import (
     Bucket,
     Day,
     Expression,
+    FloorTruncate,
+    Hash,
     Hour,
     Identity,
+    ModBucket,
     Month,
     MultiBucket,
     Truncate,
@@ -31,6 +35,7 @@ from phalanx.model.transforms import (
 )
 
 ALL = [Identity(), Year(), Month(), Day(), Hour(), Bucket(4), MultiBucket(4), Truncate(10)]
+ALL += [ModBucket(4), Hash(), FloorTruncate(10)]
 NEW_YORK = "America/New_York"
 MOMENTS = [
     dt.datetime(2025, 12, 31, 23, 59, 59, 999_999),
@@ -405,6 +410,13 @@ SOUND = [
     (Hour(), pa.timestamp("s", NEW_YORK), HOURS),
     (Bucket(3), pa.int32(), list(range(-30, 30))),
     (Bucket(3), pa.string(), WORDS),
+    (ModBucket(3), pa.int32(), list(range(-30, 30))),
+    (ModBucket(5), pa.string(), WORDS),
+    (Hash(), pa.string(), WORDS),
+    (Hash(), pa.int32(), list(range(-5, 5))),
+    (FloorTruncate(10), pa.int32(), list(range(-35, 35))),
+    (FloorTruncate(7), pa.int8(), list(range(-128, 128))),
+    (FloorTruncate(2), pa.string(), WORDS),
     (
         Truncate(2),
         pa.float32(),
@@ -448,6 +460,40 @@ def test_projections_are_sound(transform, type, keys):
             assert contains(wanted, key) or not contains(strictly, value)
 
     check()
+
+
+@pytest.mark.parametrize(
+    ("transform", "array", "values"),
+    [
+        (ModBucket(7), pa.array(["iceberg", "b", None]), [mmh3.hash("iceberg") % 7, 4, None]),
+        (ModBucket(16), pa.array([34]), [2017239379 % 16]),
+        (Hash(), pa.array(["iceberg", None]), ["481f22d9", None]),
+        (Hash(), pa.array([b"\0\1\2\3"]), [f"{-188683207 & 0xFFFFFFFF:08x}"]),
+        (FloorTruncate(10), pa.array([123, -5, -10, 0, None]), [120, -10, -10, 0, None]),
+        (FloorTruncate(10), pa.array([-128, 127], pa.int8()), [-128, 120]),
+        (FloorTruncate(3), pa.array(["abcdef", "é😀xy", ""]), ["abc", "é😀x", ""]),
+    ],
+    ids=str,
+)
+def test_functions_of_key_value_namespaces(transform, array, values):
+    assert transform.apply([array]).to_pylist() == values
+
+
+def test_a_bucket_is_never_negative_and_has_no_absolute_value():
+    texts = [str(number) for number in range(500)]
+    buckets = ModBucket(7).apply([pa.array(texts)]).to_pylist()
+    assert buckets == [mmh3.hash(text) % 7 for text in texts]
+    assert buckets != Bucket(7).apply([pa.array(texts)]).to_pylist()
+    assert min(buckets) == 0
+
+
+@pytest.mark.parametrize("partition", [-10, 0])
+def test_a_negative_number_may_be_rounded_either_way(partition):
+    """Another client may read `value - (value mod width)` as SQL does."""
+    projected = FloorTruncate(10).project([INT.point(-5)], [pa.int32()])
+    assert contains(projected, partition)
+    assert not contains(projected, 10)
+    assert not contains(FloorTruncate(10).project_strictly(0, INT.point(-5), [pa.int32()]), -10)
 
 
 INT = domain_of(pa.int32())

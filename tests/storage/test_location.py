@@ -43,7 +43,18 @@ class TestChildren:
     def test_a_folder_inside(self):
         assert Location("s3://lake/t").child("a1_v1$x$dataset") == "s3://lake/t/a1_v1$x$dataset"
 
-    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\\b"])
+    def test_a_folder_further_inside(self, tmp_path):
+        path = "a=%2F#?/b=ü.lance"
+        assert Location("s3://lake/t").child(path) == "s3://lake/t/a=%252F%23%3F/b=%C3%BC.lance"
+        assert Location(tmp_path).child(path) == f"{tmp_path}/{path}"
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("", ".", "..", "a/../b", "a/..", "./a", "a//b", "a/", "/etc"),
+            *("a\\b", "a/b\\..", "\0", "a/\0"),
+        ],
+    )
     def test_none_leads_out_of_the_table(self, name):
         with pytest.raises(InvalidInput, match="does not lie inside"):
             Location("s3://lake/t").child(name)

@@ -396,14 +396,15 @@ class TestPlans:
         assert lines[0] == f"scan of {table.uri}, version 3"
         assert lines[1].split() == ["columns", "id"]
         assert "where       country = 'US' AND amount > 3.0" in text
-        assert "partitions  4 of 16 (12 pruned), 8 rows, " in text
+        assert "partitions  4 of 16 (12 pruned, 75.0%), 8 rows, " in text
+        assert "fragments   4 of 16" in text
         assert "pruned by   country" in text
         assert "filter      left for 4 of 4 partitions" in text
         assert "day_year=2025 / country=US / day=2025-06-01  2 rows  filter: amount > 3.0" in text
 
     def test_explained_without_a_filter(self, table):
         text = table.scan().explain()
-        assert "partitions  16 of 16 (0 pruned), 32 rows" in text
+        assert "partitions  16 of 16 (0 pruned, 0.0%), 32 rows" in text
         assert "where" not in text
         assert "… and 6 more" in text
 

@@ -454,8 +454,10 @@ def test_there_are_enough_cells_and_no_failpoint_is_left_out(bench):
     ]
     assert len(set(cells)) == len(cells) >= 100
     left_out = named_in_source() - {step for _, step, _, _ in cells}
-    # Those of repairs are below, those of exports in tests/interop.
-    assert {name for name in left_out if not name.startswith(("repair.", "export."))} == set()
+    # Those of repairs are below, those of exports and adoptions in tests/interop.
+    assert {
+        name for name in left_out if not name.startswith(("repair.", "export.", "adopt."))
+    } == set()
 
 
 # Killed at any moment

@@ -14,6 +14,7 @@ So every string has one spelling of its own, and none of them leads out of the f
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Sequence
@@ -33,6 +34,10 @@ MAX_BYTES = 255
 
 _ESCAPED_IN_VALUES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>| %]')
 _ESCAPED_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>| %=]')
+#: What the name of a Lance dataset ends with.
+LEAF = ".lance"
+_LEAF_END = re.compile(r"\.lance\Z")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _INFINITE = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
@@ -41,17 +46,47 @@ def folder_of(columns: Sequence[str], texts: Sequence[str | None]) -> str:
 
     Raises InvalidInput for a value whose folder would have too long a name.
     """
-    names = []
-    for column, text in zip(columns, texts, strict=True):
-        name = f"{_ESCAPED_IN_NAMES.sub(_escape, column)}={spelled(text)}"
-        if len(name.encode()) > MAX_BYTES:
-            raise InvalidInput(
-                f"the value {shortened(text or '')!r} of column {column!r} is too long for the "
-                f"name of a folder, which has at most {MAX_BYTES} bytes: leave the column out of "
-                "partition_by"
-            )
-        names.append(name)
-    return "/".join(names)
+    return "/".join(map(_folder_name, columns, texts))
+
+
+def leaf_path(columns: Sequence[str], texts: Sequence[str | None]) -> str:
+    """The path of the Lance dataset for some partition values: `a=1/b=2.lance`.
+
+    Only the name of a dataset ends with `.lance`. Raises InvalidInput for a value whose folder
+    would have too long a name.
+    """
+    *outer, last = zip(columns, texts, strict=True)
+    folders = [_folder_name(*pair) for pair in outer]
+    folders = [_LEAF_END.sub("%2Elance", name) for name in folders]
+    return "/".join([*folders, _folder_name(*last, suffix=LEAF)])
+
+
+def parse_leaf_path(path: str) -> list[tuple[str, str | None]] | None:
+    """The columns and values that the path of a dataset spells; None if it spells none.
+
+    Raises InvalidInput for bytes that are not UTF-8.
+    """
+    if not path.endswith(LEAF):
+        return None
+    pairs = [parse_folder(name) for name in path.removesuffix(LEAF).split("/")]
+    spelled_pairs = [pair for pair in pairs if pair is not None]
+    return spelled_pairs if len(spelled_pairs) == len(pairs) else None
+
+
+def _folder_name(column: str, text: str | None, suffix: str = "") -> str:
+    name = f"{column_name(column)}={spelled(text)}{suffix}"
+    if len(name.encode()) > MAX_BYTES:
+        raise InvalidInput(
+            f"the value {shortened(text or '')!r} of column {column!r} is too long for the name "
+            f"of a folder, which has at most {MAX_BYTES} bytes: leave the column out of "
+            "partition_by"
+        )
+    return name
+
+
+def column_name(column: str) -> str:
+    """The name of a column as it is written in a path."""
+    return _ESCAPED_IN_NAMES.sub(_escape, column)
 
 
 def spelled(text: str | None) -> str:
@@ -129,15 +164,17 @@ def inferred_type(texts: Sequence[str | None]) -> pa.DataType:
     `01` is a string, unless a schema says that it is a number.
     """
     given = {text for text in texts if text is not None}
-    for type in (pa.int64(), pa.date32()):
-        if given and all(_is_spelled(text, type) for text in given):
-            return type
-    return pa.string()
+    if given and all(map(_is_integer, given)):
+        return pa.int64()
+    return pa.date32() if given and all(map(_is_date, given)) else pa.string()
 
 
-def _is_spelled(text: str, type: pa.DataType) -> bool:
+def _is_integer(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def _is_date(text: str) -> bool:
     try:
-        value = value_of(text, pa.field("", type))
-    except InvalidInput:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
         return False
-    return value_text(domain_of(type).key(value), type) == text

@@ -24,7 +24,7 @@ from phalanx.model.predicates import Column
 from phalanx.model.promotion import is_wider
 from phalanx.model.schema import TableSchema, check_name, check_zones, field_id
 from phalanx.model.specs import PartitionField, PartitionSpec
-from phalanx.model.transforms import Expression, Identity, Truncate
+from phalanx.model.transforms import Expression, FloorTruncate, Identity, Truncate
 
 #: A column: its name, or for a field of a struct `a.b` or `("a", "b")`.
 Path = str | Sequence[str]
@@ -224,7 +224,7 @@ def _widened(
             f"column {_spelled(column)} cannot become {wanted}: the table is or was partitioned by "
             f"{field.spell(before)}, and rows would belong elsewhere"
         )
-    if not isinstance(field.transform, Identity | Truncate | Expression):
+    if not isinstance(field.transform, Identity | Truncate | FloorTruncate | Expression):
         return field
     sources = field.sources(after)
     types = [pa.null() if source is None else source.type for source in sources]

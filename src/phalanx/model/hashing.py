@@ -24,11 +24,15 @@ type it is stored in, so that widening a column never moves a row to another buc
     extension types (uuid)                those of the storage
     null                                  none: every row is NULL
 
-Other types (lists, structs, maps, durations, …) have no canonical bytes and are refused.
+Other types (lists, structs, maps, durations, …) have no canonical bytes and are refused, except by
+`murmur3_any`, for which the bytes of a list, struct or map are those of its elements, each after
+its length as 4 little-endian bytes. The length of NULL is -1. An entry of a map is a struct.
 """
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -39,7 +43,7 @@ from numpy.typing import NDArray
 
 from phalanx.errors import InvalidInput
 
-__all__ = ["bucket", "murmur3", "murmur3_multi"]
+__all__ = ["bucket", "hexadecimal", "mod_bucket", "murmur3", "murmur3_any", "murmur3_multi"]
 
 Bools: TypeAlias = NDArray[np.bool_]
 Words: TypeAlias = NDArray[np.uint32]
@@ -115,12 +119,97 @@ def murmur3_multi(arrays: Sequence[Any]) -> pa.Int32Array:
     return _int32_array(hashes.view(np.int32), valid)
 
 
+def murmur3_any(array: Any) -> pa.Int32Array:
+    """Like `murmur3`, also for lists, structs and maps, which take much longer.
+
+    Raises:
+        InvalidInput: a type has no canonical bytes.
+    """
+    type_ = _type_of(array)
+    if not pa.types.is_nested(type_):
+        return murmur3(array)
+    _check_elements(type_)
+    texts = [text for chunk in _chunks_of(array) for text in _element_bytes(chunk)]
+    return murmur3(pa.array(texts, pa.large_binary()))
+
+
+def _check_elements(type_: Any) -> None:
+    """Raise InvalidInput for a type that is or has in it one without canonical bytes."""
+    if not pa.types.is_nested(type_):
+        _encoder_for(type_)
+    for index in range(type_.num_fields):
+        _check_elements(type_.field(index).type)
+
+
+def _element_bytes(array: Any) -> list[bytes | None]:
+    """The canonical bytes of each value; None for NULL."""
+    types = pa.types
+    if not types.is_nested(array.type):
+        return _plain_bytes(array)
+    valid = array.is_valid().to_pylist()
+    if types.is_struct(array.type):
+        columns = [_element_bytes(part) for part in array.flatten()]
+        return [
+            b"".join(_prefixed(column[row]) for column in columns) if valid[row] else None
+            for row in range(len(array))
+        ]
+    parts = [value.values if value.is_valid else None for value in array]
+    offsets = [0, *itertools.accumulate(len(part or ()) for part in parts)]
+    present = [part for part in parts if part is not None]
+    elements = _element_bytes(pa.concat_arrays(present)) if present else []
+    return [
+        b"".join(map(_prefixed, elements[offsets[row] : offsets[row + 1]])) if valid[row] else None
+        for row in range(len(array))
+    ]
+
+
+def _prefixed(text: bytes | None) -> bytes:
+    return struct.pack("<i", -1) if text is None else struct.pack("<i", len(text)) + text
+
+
+def _plain_bytes(array: Any) -> list[bytes | None]:
+    column = _encoder_for(array.type)(array)
+    if column is None:
+        return [None] * len(array)
+    valid = [True] * len(array) if column.valid is None else column.valid.tolist()
+    if isinstance(column, _LongColumn):
+        texts = [value.to_bytes(8, "little", signed=True) for value in column.values.tolist()]
+    else:
+        ends = (column.starts + column.lengths).tolist()
+        pairs = zip(column.starts.tolist(), ends, strict=True)
+        texts = [column.data[start:end].tobytes() for start, end in pairs]
+    return [text if ok else None for text, ok in zip(texts, valid, strict=True)]
+
+
+def hexadecimal(hashes: Any) -> pa.StringArray:
+    """Hashes as 8 hexadecimal digits each; NULL stays NULL."""
+    numbers = hashes.to_pylist()
+    return pa.array(
+        [None if number is None else f"{number & 0xFFFFFFFF:08x}" for number in numbers],
+        pa.string(),
+    )
+
+
+def mod_bucket(hashes: Any, num_buckets: int) -> pa.Int32Array:
+    """Turn hashes into bucket numbers: the signed hash modulo `num_buckets`, never negative.
+
+    Raises:
+        InvalidInput: `num_buckets` is not between 1 and 2^31 - 1, or `hashes` is not int32.
+    """
+    return _buckets(hashes, num_buckets, lambda longs: longs % num_buckets)
+
+
 def bucket(hashes: Any, num_buckets: int) -> pa.Int32Array:
     """Turn hashes into bucket numbers 0 … `num_buckets` - 1; NULL stays NULL.
 
     Raises:
         InvalidInput: `num_buckets` is not between 1 and 2^31 - 1, or `hashes` is not int32.
     """
+    # int32 has no absolute value of its minimum, int64 does.
+    return _buckets(hashes, num_buckets, lambda longs: np.abs(longs) % num_buckets)
+
+
+def _buckets(hashes: Any, num_buckets: int, number_of: Callable[[Longs], Longs]) -> pa.Int32Array:
     if not 1 <= num_buckets <= _MAX_INT32:
         raise InvalidInput(
             f"The number of buckets must be between 1 and {_MAX_INT32}, not {num_buckets}."
@@ -132,8 +221,7 @@ def bucket(hashes: Any, num_buckets: int) -> pa.Int32Array:
     start = 0
     for chunk in _chunks_of(hashes):
         stop = start + len(chunk)
-        # int32 has no absolute value of its minimum.
-        numbers[start:stop] = np.abs(_values(chunk, np.int32).astype(np.int64)) % num_buckets
+        numbers[start:stop] = number_of(_values(chunk, np.int32).astype(np.int64))
         chunk_valid = _validity(chunk)
         if chunk_valid is not None:
             valid[start:stop] = chunk_valid

@@ -148,7 +148,7 @@ def _field_to_json(field: Any, parent: _Path) -> JsonObject:
     metadata = _metadata_to_json(field.metadata, path)
     if isinstance(type_, pa.BaseExtensionType):
         metadata[_EXTENSION_NAME] = type_.extension_name
-        metadata[_EXTENSION_METADATA] = _extension_metadata(type_, path)
+        metadata[_EXTENSION_METADATA] = extension_metadata(type_, path)
         type_ = type_.storage_type
     result = {
         "name": field.name,
@@ -165,7 +165,7 @@ def _type_to_json(type_: Any, path: _Path) -> JsonObject:
     if isinstance(type_, pa.BaseExtensionType):
         extension = {
             "name": type_.extension_name,
-            "metadata": _extension_metadata(type_, path),
+            "metadata": extension_metadata(type_, path),
         }
         return {**_type_to_json(type_.storage_type, path), "extension": extension}
     if type_ in _PLAIN_NAMES:
@@ -219,7 +219,7 @@ def _dictionary_to_json(type_: Any, path: _Path) -> JsonObject:
     return {**value, "dictionary": dictionary}
 
 
-def _extension_metadata(type_: Any, path: _Path) -> str:
+def extension_metadata(type_: Any, path: _Path) -> str:
     """The parameters of an extension type, as its definition serializes them."""
     if isinstance(type_, pa.FixedShapeTensorType):
         parameters = {

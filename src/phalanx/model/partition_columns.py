@@ -34,15 +34,17 @@ class StoredColumns:
 
 
 def stored_columns(
-    schema: TableSchema, spec: PartitionSpec, materialize: bool | None
+    schema: TableSchema, spec: PartitionSpec, materialize: bool | None, all_given: bool = False
 ) -> StoredColumns:
     """Which columns new files of a spec hold.
 
     With `materialize` they hold all, those of identity fields last. Without, they lack those that
-    the partition gives. With None they hold all, in the table's order.
+    the partition gives. With None they hold all, in the table's order. With `all_given` the
+    partition also gives values that do not come back exactly, because nothing else does.
     """
     sources = _identity_sources(schema, spec)
-    given = {id: number for id, number in sources.items() if _is_exact(schema.columns[id].type)}
+    types = {id: schema.columns[id].type for id in sources}
+    given = {id: number for id, number in sources.items() if all_given or _is_exact(types[id])}
     if materialize is None or not sources:
         return StoredColumns(schema, given)
     fields = {field_id(field): field for field in schema.tagged}

@@ -158,6 +158,14 @@ TRANSACTIONS = Property(
     "`strong`: all partitions change together, in one transaction; `weak`: each for itself",
     changeable=False,
 )
+LAYOUT = Property(
+    "layout",
+    one_of("flat", "hive"),
+    "flat",
+    "where leaves are: `flat` puts them all into the table's folder, `hive` into a tree such as "
+    "`event_date=2025-12-10/country=US.lance`",
+    changeable=False,
+)
 ISOLATION = Property(
     "isolation",
     one_of("serializable", "snapshot"),
@@ -224,6 +232,7 @@ COMMENT = Property[str | None]("comment", TEXT, None, "what the table is about")
 
 PROPERTIES: tuple[Property[Any], ...] = (
     TRANSACTIONS,
+    LAYOUT,
     ISOLATION,
     ANCHOR,
     KEEP_SNAPSHOTS,

@@ -22,6 +22,8 @@ from phalanx.model.expressions import evaluate_custom
 from phalanx.model.predicates import Column
 
 FIELD_ID = b"lance:field_id"
+#: In the metadata of a schema: columns of leaves are found by their names, not by their ids.
+_BY_NAME = b"phalanx:by_name"
 _RESERVED = {
     *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
     *("_row_created_at_version", "_row_last_updated_at_version"),
@@ -87,16 +89,49 @@ class TableSchema:
     def to_json(self) -> dict[str, Any]:
         return jsonarrow.schema_to_json(self.tagged)
 
+    def matched_by_name(self) -> TableSchema:
+        """This schema for leaves whose fields have other ids: others have made them."""
+        metadata = {**(self.tagged.metadata or {}), _BY_NAME: b"true"}
+        return TableSchema(self.tagged.with_metadata(metadata))
+
+    def matched_by_id(self) -> TableSchema:
+        """The inverse of `matched_by_name`."""
+        return TableSchema(self.tagged.with_metadata(self._metadata))
+
+    @cached_property
+    def is_by_name(self) -> bool:
+        """Whether columns of leaves are found by their names."""
+        return _BY_NAME in (self.tagged.metadata or {})
+
+    @property
+    def _metadata(self) -> dict[bytes, bytes] | None:
+        """What the user says about the schema."""
+        metadata = dict(self.tagged.metadata or {})
+        metadata.pop(_BY_NAME, None)
+        return metadata or None
+
+    def ids_for(self, schema: pa.Schema) -> TableSchema:
+        """Another schema with the ids that columns of the same names have here.
+
+        Fields that this schema does not have get the next ids.
+        """
+        other = TableSchema.assign(schema)
+        paths = {column.field_id: path for path, column in other._by_path.items()}
+        following = iter(range(max(self.field_ids) + 1, 2**31))
+        known = (self._by_path.get(paths.get(id, ())) for id in other.field_ids)
+        ids = [next(following) if column is None else column.field_id for column in known]
+        return TableSchema.numbered(schema, ids)
+
     @cached_property
     def arrow(self) -> pa.Schema:
         """The schema as the user wrote it, without ids."""
         fields = [_retag(field, lambda _: None) for field in self.tagged]
-        return pa.schema(fields, metadata=self.tagged.metadata)
+        return pa.schema(fields, metadata=self._metadata)
 
     @cached_property
     def stored(self) -> pa.Schema:
         """The schema of files: without ids and defaults, which only the table has."""
-        return pa.schema([without_defaults(f) for f in self.arrow], metadata=self.tagged.metadata)
+        return pa.schema([without_defaults(f) for f in self.arrow], metadata=self._metadata)
 
     def only(self, names: Iterable[str]) -> TableSchema:
         """Some columns of the schema."""

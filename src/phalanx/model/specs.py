@@ -27,6 +27,7 @@ from phalanx.model.transforms import (
     EXTRACTS,
     Bucket,
     Expression,
+    Hash,
     Identity,
     MultiBucket,
     Transform,
@@ -271,6 +272,8 @@ def _parse_entry(
             return [(None, [schema.column(path)], Bucket(_whole(number)))]
         case Call(function="truncate", args=(number, Name(path=path))):
             return [(None, [schema.column(path)], Truncate(_whole(number)))]
+        case Call(function="hash", args=(Name(path=path),)):
+            return [(None, [schema.column(path)], Hash())]
         case Call(function="multi_bucket", args=(number, *names)) if names:
             columns = [schema.column(n.path) for n in names if isinstance(n, Name)]
             if len(columns) == len(names):
@@ -280,7 +283,7 @@ def _parse_entry(
 
 _FORMS = (
     f"write a column, {', '.join(f'{name}(c)' for name in (*UNITS, *PLURALS))}, bucket(N, c), "
-    " multi_bucket(N, a, b), truncate(W, c), identity(c) or phalanx.expr(…)"
+    "multi_bucket(N, a, b), truncate(W, c), identity(c), hash(c) (layout 'hive') or phalanx.expr(…)"
 )
 
 

@@ -21,7 +21,13 @@ Each transform is one class that owns everything about itself:
 | bucket         | int32          | NULL                     | no        |
 | multi_bucket   | int32          | NULL if all are NULL     | no        |
 | truncate       | source's type  | NULL                     | yes       |
+| mod_bucket     | int32          | NULL                     | no        |
+| hash           | string         | NULL                     | no        |
+| floor_truncate | source's type  | NULL                     | yes       |
 | expression     | as declared    | as the expression says   | some are  |
+
+`mod_bucket`, `hash` and `floor_truncate` are the partition functions `bucket`, `hash` and
+`truncate` of key=value namespaces (`layout="hive"`).
 
 Beyond its class a new transform needs its name in `partition_by` (`phalanx.model.specs`), and for
 joins without a shuffle its twin in Spark (`phalanx.spark.transforms`, `jvm/Functions.scala`).
@@ -458,6 +464,129 @@ class Truncate(_OneColumn):
         return f"{self.kind}({self.width}, {', '.join(names)})"
 
 
+class _Hashed(_OneColumn):
+    """A transform that only values that are named one by one can be pruned by."""
+
+    #: How many values are tried.
+    _most: int = ENUMERATE_LIMIT
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        domain = domain_of(type)
+        keys = domain.enumerate(values.with_null(False), self._most)
+        if keys is None:
+            return ALL_VALUES
+        return _set_of(self.apply([domain.array(keys)]))
+
+
+@dataclass(frozen=True)
+class ModBucket(_Hashed):
+    """A hash of the value, as a signed number, modulo the number of buckets: never negative.
+
+    `bucket` takes the absolute value first, so the two place the same row differently.
+    """
+
+    num_buckets: int
+    kind: ClassVar[str] = "mod_bucket"
+    suffix: ClassVar[str] = "_bucket"
+
+    def __post_init__(self) -> None:
+        _check_positive("num_buckets", self.num_buckets)
+
+    @property
+    def _most(self) -> int:  # type: ignore[override]
+        # Many more values than buckets fall into all of them.
+        return min(ENUMERATE_LIMIT, 20 * self.num_buckets)
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        hashing.murmur3(pa.nulls(0, types[0]))
+        return pa.int32()
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return hashing.mod_bucket(hashing.murmur3(arrays[0]), self.num_buckets)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, "num_buckets": self.num_buckets}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"bucket({self.num_buckets}, {', '.join(names)})"
+
+
+@dataclass(frozen=True)
+class Hash(_Hashed):
+    """A hash of the value as 8 hexadecimal digits. Lists, structs and maps have one as well."""
+
+    kind: ClassVar[str] = "hash"
+    suffix: ClassVar[str] = "_hash"
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        hashing.murmur3_any(pa.nulls(0, types[0]))
+        return pa.string()
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        return hashing.hexadecimal(hashing.murmur3_any(arrays[0]))
+
+
+@dataclass(frozen=True)
+class FloorTruncate(_OneColumn):
+    """The first `width` characters of a string, or a whole number rounded down to a multiple.
+
+    A client may round negative numbers toward zero instead, because the document that defines it
+    only says `mod`. So a filter on negative numbers selects the partitions of both readings.
+    """
+
+    width: int
+    kind: ClassVar[str] = "floor_truncate"
+    suffix: ClassVar[str] = "_trunc"
+
+    def __post_init__(self) -> None:
+        _check_positive("width", self.width)
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        type = _decoded(types[0])
+        if not (isinstance(domain_of(type), TextDomain) or pa.types.is_integer(type)):
+            raise InvalidInput(f"truncate needs a string or integer column, not {type}")
+        return type
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        (array,) = arrays
+        if not pa.types.is_integer(array.type):
+            return Truncate(self.width).apply(arrays)
+        domain = domain_of(array.type)
+        low = domain.lowest
+        values = _numpy(array)
+        wide: Any = np.uint64 if pa.types.is_unsigned_integer(array.type) else np.int64
+        whole = values.astype(wide)
+        rest = np.mod(whole, wide(self.width))
+        # The multiple below the lowest number of the type is not in it.
+        rest = np.where(whole < wide(low) + rest, whole - wide(low), rest)
+        rounded = (whole - rest).astype(values.dtype)
+        return pa.array(rounded, array.type, mask=np.asarray(array.is_null()), from_pandas=False)
+
+    def resists_promotion(self, type: pa.DataType) -> bool:
+        # The multiple below the lowest number is one of a wider type.
+        return not pa.types.is_signed_integer(type)
+
+    def _project(self, values: ValueSet, type: pa.DataType) -> ValueSet:
+        toward_zero = Truncate(self.width)._project(values, type)
+        if isinstance(domain_of(type), TextDomain):
+            return toward_zero
+        low = domain_of(type).lowest
+        down = ValueSet.of(
+            (
+                None if first is None else max(low, first - first % self.width),
+                None if after is None else max(low, (after - 1) - (after - 1) % self.width) + 1,
+            )
+            for first, after in values.intervals
+        )
+        return toward_zero | down
+
+    def to_json(self) -> dict[str, Any]:
+        return {"type": self.kind, "width": self.width}
+
+    def spell(self, names: Sequence[str]) -> str:
+        return f"truncate({self.width}, {', '.join(names)})"
+
+
 @dataclass(frozen=True)
 class Expression(Transform):
     """A DataFusion expression over `col0`, `col1`, …, evaluated as written."""
@@ -569,10 +698,16 @@ def from_json(value: dict[str, Any]) -> Transform:
                 return (Bucket if kind == "bucket" else MultiBucket)(value["num_buckets"])
             case "truncate":
                 return Truncate(value["width"])
+            case "mod_bucket":
+                return ModBucket(value["num_buckets"])
+            case "floor_truncate":
+                return FloorTruncate(value["width"])
     except KeyError as missing:
         raise InvalidInput(f"the transform {kind!r} needs {missing.args[0]}") from None
     if kind == Identity.kind:
         return Identity()
+    if kind == Hash.kind:
+        return Hash()
     if kind in UNITS:
         return EXTRACTS[UNITS[kind]]()
     raise InvalidInput(f"unknown partition transform {kind!r}")

@@ -7,19 +7,20 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import metadata_tables
 from phalanx.spark.dispatch import Reply, operation
-from phalanx.spark.handles import Handle, open_snapshot
+from phalanx.spark.handles import Handle, declaration_of, open_snapshot
 from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
 from phalanx.spark.types import ColumnDefault, arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage import folders, manifest
 from phalanx.storage.head import Head
-from phalanx.storage.location import Location
+from phalanx.storage.location import Declaration, Location
 from phalanx.transaction.snapshot import Snapshot
 
 _METADATA_COLUMNS = (
@@ -73,12 +74,19 @@ class LoadTable(TableRequest):
 
     version: str | None = None
     time: int | None = None
+    #: What the options of a read say about a tree of others; see `Handle.declared`.
+    declared: Mapping[str, str] | None = None
 
 
 @operation(LoadTable)
 def load_table(request: LoadTable) -> Reply:
     """A table, or a metadata table of it."""
-    opened = _opened(request.warehouse, request.ident, request.version, request.time)
+    declared: dict[str, Any] = dict(request.declared or {})
+    if "schema" in declared:
+        declared["schema"] = json.loads(declared["schema"])
+    opened = _opened(
+        request.warehouse, request.ident, request.version, request.time, declaration_of(declared)
+    )
     return {"missing": True} if opened is None else describe(*opened)
 
 
@@ -92,6 +100,7 @@ def _opened(
     ident: Sequence[str],
     version: str | None = None,
     micros: int | None = None,
+    declaration: Declaration | None = None,
 ) -> tuple[Snapshot, str | None] | None:
     """The snapshot of a table, and which of its metadata tables is meant, if one is.
 
@@ -102,6 +111,7 @@ def _opened(
         if about is not None and (not named or about not in metadata_tables.TABLES):
             continue
         location = warehouse.location(named)
+        location.declaration = declaration
         try:
             return open_snapshot(location, version, micros), about
         except TableNotFound:

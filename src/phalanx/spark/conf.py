@@ -159,7 +159,20 @@ TIMESTAMP_AS_OF = Setting[str | None](
     TEXT, None, "the time whose newest version to read", option="timestampAsOf"
 )
 TIME_TRAVEL = (VERSION_AS_OF, TIMESTAMP_AS_OF)
-READ = (*TIME_TRAVEL, PATH_CATALOG)
+#: Scala reads these two.
+TREE_SCHEMA = Setting[str | None](
+    TEXT,
+    None,
+    "the columns of a key=value tree that does not say so itself, such as `id BIGINT, month INT`",
+    option="schema",
+)
+TREE_PARTITION_BY = Setting[str | None](
+    TEXT,
+    None,
+    "the partition fields of such a tree, such as `year(ts), country`",
+    option="partition_by",
+)
+READ = (*TIME_TRAVEL, TREE_SCHEMA, TREE_PARTITION_BY, PATH_CATALOG)
 
 # Options of streams that read
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from phalanx.errors import ConflictError
 from phalanx.lru import LruCache
-from phalanx.storage.location import Location
+from phalanx.spark.transforms import entries_of
+from phalanx.spark.types import arrow_schema, spark_schema
+from phalanx.storage.location import Declaration, Location
 from phalanx.storage.manifest import NoManifest
 from phalanx.transaction.snapshot import Snapshot, Version
 
@@ -34,6 +36,8 @@ class Handle:
     about: str | None = None
     #: The id of the table.
     table: str = ""
+    #: What is declared about a tree of others: `schema` in Spark's JSON, and `partition_by`.
+    declared: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(snapshot: Snapshot, about: str | None = None) -> Handle:
@@ -46,6 +50,7 @@ class Handle:
             snapshot.location.options,
             about,
             snapshot.head.table_id,
+            _spelled_declaration(snapshot.location.declaration),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +58,7 @@ class Handle:
 
     @property
     def location(self) -> Location:
-        return Location(self.uri, self.options)
+        return Location(self.uri, self.options, declaration_of(self.declared))
 
     def snapshot(self) -> Snapshot:
         """The snapshot that was loaded, from memory where this worker has seen it.
@@ -70,6 +75,29 @@ class Handle:
             raise ConflictError(f"the table {self.uri} was dropped and made again: run this again")
         remember(snapshot)
         return snapshot
+
+
+def declaration_of(declared: Mapping[str, Any] | None) -> Declaration | None:
+    """What a user has declared about a tree of others; None if that is nothing."""
+    if not declared:
+        return None
+    schema, entries = declared.get("schema"), declared.get("partition_by")
+    if isinstance(entries, str):
+        entries = entries_of(entries)
+    return Declaration(
+        None if schema is None else arrow_schema(schema),
+        None if entries is None else tuple(entries),
+    )
+
+
+def _spelled_declaration(declaration: Declaration | None) -> Mapping[str, Any] | None:
+    if declaration is None:
+        return None
+    schema, entries = declaration.schema, declaration.partition_by
+    return {
+        "schema": None if schema is None else spark_schema(schema),
+        "partition_by": None if entries is None else list(entries),
+    }
 
 
 _recent: LruCache[tuple[str, int, str, Options], Snapshot] = LruCache(_KEPT)

@@ -20,7 +20,10 @@ from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
 from phalanx.model.transforms import (
     Bucket,
     Expression,
+    FloorTruncate,
+    Hash,
     Identity,
+    ModBucket,
     MultiBucket,
     Truncate,
     common_unit,
@@ -53,7 +56,7 @@ def entry_of(transform: SparkTransform) -> str | CustomField:
     if name in ("bucket", "multi_bucket", "truncate"):
         kind = "multi_bucket" if name == "bucket" and len(names) > 1 else name
         return f"{kind}({', '.join([*map(str, constants), *names])})"
-    if name in _TIMES and len(names) == 1 and not constants:
+    if name in (*_TIMES, "hash") and len(names) == 1 and not constants:
         return f"{name}({names[0]})"
     raise InvalidInput(
         f"cannot partition by {name}(…): write a column, {', '.join(_TIMES[:-1])} or {_TIMES[-1]} "
@@ -82,6 +85,8 @@ class Reported:
     #: Columns by path, and constants.
     args: tuple[Any, ...]
     type: SparkType
+    #: Whether Spark has a function that computes the same values.
+    has_twin: bool = True
 
     @property
     def sources(self) -> list[tuple[str, ...]]:
@@ -90,7 +95,7 @@ class Reported:
     @property
     def can_be_computed(self) -> bool:
         """Whether Spark can compute it too, and so cluster and join by it."""
-        return self.name != "expr"
+        return self.name != "expr" and self.has_twin
 
     @property
     def can_be_a_key(self) -> bool:
@@ -157,9 +162,16 @@ def _reported(fields: Sequence[PartitionField], sources: Sequence[Column]) -> Re
             return Reported("multi_bucket", (field,), (number, *paths), "integer")
         case Truncate(width=width):
             return Reported("truncate", (field,), (width, *paths), type)
+        case ModBucket(num_buckets=number):
+            return Reported("bucket", (field,), (number, *paths), "integer", has_twin=False)
+        case FloorTruncate(width=width):
+            return Reported("truncate", (field,), (width, *paths), type, has_twin=False)
+        case Hash():
+            return Reported("hash", (field,), paths, "string", has_twin=False)
         case Expression(sql=sql):
             return Reported("expr", (field,), (field.field_id, sql, *paths), type)
-    return Reported(transform.kind, (field,), paths, "integer")
+    is_known = transform.kind in UNITS
+    return Reported(transform.kind, (field,), paths, type, has_twin=is_known)
 
 
 def types_of(fields: Sequence[Reported]) -> list[str]:

@@ -15,7 +15,14 @@ import pyarrow as pa
 
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
-from phalanx.spark.conf import DISTRIBUTION, FILE_BYTES, ISOLATION, TRANSACTION_ID, resolve
+from phalanx.spark.conf import (
+    DISTRIBUTION,
+    FILE_BYTES,
+    ISOLATION,
+    TRANSACTION_ID,
+    is_given,
+    resolve,
+)
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of
 from phalanx.spark.handles import Handle
@@ -88,7 +95,8 @@ def start_write(request: StartWrite) -> Reply:
     if request.query is not None:
         target = sink.target(target, request.options)
     snapshot = target.snapshot()
-    snapshot.check_writable()
+    named = is_given(TRANSACTION_ID, request.options)
+    snapshot.manifest.check_appendable(snapshot.head, named)
     head = snapshot.head
     if request.query is not None:
         schema = sink.fitted(schema, head.schema.arrow)
@@ -135,7 +143,12 @@ class WriteTask:
         if predicate is not None:
             tables = all_match(tables, predicate)
         with ThreadPoolExecutor(WRITERS) as pool:
-            writer = PartitionedWriter(snapshot, pool, file_bytes=self.job.file_bytes)
+            writer = PartitionedWriter(
+                snapshot,
+                pool,
+                file_bytes=self.job.file_bytes,
+                appends=self.job.mode == "append",
+            )
             return writer.write(tables)
 
 
@@ -183,7 +196,8 @@ def commit_write(request: CommitWrite) -> Reply:
     snapshot = job.table.snapshot()
     written = together(_sent(request.messages))
     table = Table(snapshot)
-    id, epoch = job.transaction_id, None
+    # A tree of others has no place for the id of a transaction.
+    id, epoch = None if snapshot.manifest.is_listed else job.transaction_id, None
     if job.query is not None:
         if not written and job.mode == "append":
             return {"rows": 0, "leaves": 0, "version": table.version}

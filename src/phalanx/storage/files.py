@@ -26,8 +26,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 from lance.file import LanceFileSession
 from lance.schema import LanceSchema
 
@@ -40,6 +43,10 @@ from phalanx.storage.location import MANIFEST, Location
 #: An unreferenced file younger than this is only removed by force: a writer that is still running
 #: may own it.
 GRACE_FLOOR = dt.timedelta(hours=24)
+#: The version of a dataset that has just been created.
+FIRST_VERSION = 1
+#: What our commits on main say, so that those of other clients can be told apart.
+COMMIT_MESSAGE = "phalanx"
 #: Versions from this number on are detached: they are on no branch.
 DETACHED = 1 << 63
 
@@ -219,14 +226,15 @@ class DatasetFolder:
 
     @cached_property
     def _store(self) -> LanceFileSession:
-        return _session(self.location)
+        # At the folder itself: paths that are passed to a session are escaped another time.
+        return LanceFileSession(self.uri, storage_options=self.location.options)
 
     def _any_version(self) -> Any:
         """A handle on any version of the dataset: an object store is listed through one."""
         with contextlib.suppress(CorruptTable):
             return self.open(None)
-        for path in self._store.list(self.name):
-            version = version_of(path.removeprefix(f"{self.name}/"))
+        for path in self._store.list():
+            version = version_of(path)
             if version is not None:
                 with contextlib.suppress(CorruptTable):
                     return self.open(version)
@@ -317,6 +325,15 @@ class DatasetFolder:
         """What plain Lance refers to. Raises CorruptTable if there is no main branch."""
         return Main(self, self.open(None))
 
+    def is_created_by_us(self) -> bool:
+        """Whether the first version shows that Phalanx has created the dataset for a leaf."""
+        try:
+            transaction = read_transaction(self.open(FIRST_VERSION), FIRST_VERSION)
+        except CorruptTable:
+            return False
+        properties = getattr(transaction, "transaction_properties", None) or {}
+        return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
+
     def delete(self, path: str) -> None:
         """Remove a file; a missing file is not an error.
 
@@ -327,7 +344,7 @@ class DatasetFolder:
             raise CorruptTable(f"{path!r} does not lie inside {self.uri}")
         if self.location.path is None:
             try:
-                self._store.delete_file(f"{self.name}/{path}")
+                self._store.delete_file(path)
             except OSError as error:
                 if not lance_errors.is_missing(error):
                     raise
@@ -336,12 +353,18 @@ class DatasetFolder:
             os.unlink(os.path.join(self.uri, *parts))
 
     def remove_empty(self) -> None:
-        """Remove the empty folders inside the folder, and the folder itself if nothing is left."""
+        """Remove the empty folders inside the folder, and the folder itself if nothing is left.
+
+        Then folders above it go as well, up to the root, as long as they are empty.
+        """
         if self.location.path is None:
             return
         for folder, _, _ in os.walk(self.uri, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+        with contextlib.suppress(OSError):
+            for parent in Path(self.name).parents[:-1]:
+                os.rmdir(self.location.path / parent)
 
 
 class Main:
@@ -396,9 +419,16 @@ def _by_version(handle: Any, folder: DatasetFolder) -> dict[int, set[str]]:
     columns = [table.column(name).to_pylist() for name in ("version", "base_uri", "path")]
     paths: dict[int, set[str]] = {}
     for version, base, path in zip(*columns, strict=True):
-        if base.rstrip("/").rpartition("/")[2] == folder.name:
+        if _same_folder(base, folder):
             paths.setdefault(version, set()).add(path)
     return paths
+
+
+def _same_folder(base: str, folder: DatasetFolder) -> bool:
+    """Whether a URI of Lance's, which may be escaped, is that of a folder."""
+    last = folder.uri.rpartition("/")[2]
+    name = base.rstrip("/").rpartition("/")[2]
+    return name == last or unquote(name) == unquote(last)
 
 
 def _transaction_file(handle: Any, version: int) -> str | None:

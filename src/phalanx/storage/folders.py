@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import functools
 import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from lance.file import LanceFileSession
 
 from phalanx.storage.location import MANIFEST, Location
+
+#: How many folders of an object store are listed at a time.
+_LISTERS = 32
 
 
 def children(folder: Location) -> set[str]:
@@ -21,6 +29,89 @@ def children(folder: Location) -> set[str]:
             return set(os.listdir(folder.path))
         return set()
     return {path.split("/")[0] for path in _session(folder).list()}
+
+
+class FolderKind(enum.Enum):
+    """What a folder in a tree is, by its name."""
+
+    LEAF = enum.auto()
+    #: A folder on the way to leaves.
+    LEVEL = enum.auto()
+    OTHER = enum.auto()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The folders of a tree. Most names of leaves come again in many folders."""
+
+    #: The paths of folders relative to the root, in order, each with the names of leaves in it.
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    #: When each of the folders above leaves last changed, in nanoseconds; empty in a store.
+    stamps: Mapping[str, int]
+
+    @functools.cached_property
+    def leaves(self) -> list[str]:
+        """The paths of the leaves relative to the root, in order."""
+        return [f"{path}/{name}" if path else name for path, names in self.groups for name in names]
+
+
+def walk(root: Location, kind_of: Callable[[str, int], FolderKind]) -> Listing:
+    """List a tree. What a folder is depends on its name and its depth, 0 for those in the root.
+
+    Folders that are links are left out.
+    """
+    groups: dict[str, tuple[str, ...]] = {}
+    stamps: dict[str, int] = {}
+    levels, depth = [""], 0
+    while levels:
+        kinds = functools.cache(functools.partial(_by_kind, kind_of, depth))
+        below: list[str] = []
+        for level, names in _inside(root, levels, stamps):
+            names.sort()
+            leaves, inner = kinds(tuple(names))
+            if leaves:
+                groups[level] = leaves
+            below += [f"{level}/{name}" if level else name for name in inner]
+        levels, depth = below, depth + 1
+    return Listing(tuple(sorted(groups.items())), stamps)
+
+
+def _by_kind(
+    kind_of: Callable[[str, int], FolderKind], depth: int, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The leaves and the levels among some names."""
+    kinds = [kind_of(name, depth) for name in names]
+    pairs = list(zip(names, kinds, strict=True))
+    leaves = tuple(name for name, kind in pairs if kind is FolderKind.LEAF)
+    return leaves, tuple(name for name, kind in pairs if kind is FolderKind.LEVEL)
+
+
+def _inside(
+    root: Location, levels: Sequence[str], stamps: dict[str, int]
+) -> Iterable[tuple[str, list[str]]]:
+    """The names of the folders directly in some folders."""
+    if root.path is not None:
+        # One by one: threads would only wait for each other.
+        return ((level, _on_disk(f"{root.uri}/{level}", level, stamps)) for level in levels)
+    with ThreadPoolExecutor(min(_LISTERS, len(levels))) as pool:
+        return list(zip(levels, pool.map(lambda one: _in_store(root, one), levels), strict=True))
+
+
+def _on_disk(folder: str, level: str, stamps: dict[str, int]) -> list[str]:
+    """The names of the folders in a folder on disk; also notes when it was last changed."""
+    try:
+        stamps[level] = os.stat(folder).st_mtime_ns
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _in_store(root: Location, level: str) -> list[str]:
+    """The names of the folders in a folder of an object store."""
+    # A session at the folder itself: paths that are passed to one are escaped another time.
+    session = LanceFileSession(root.child(level) if level else root.uri, root.options)
+    return [prefix.strip("/") for prefix in session.list_with_delimiter().common_prefixes]
 
 
 def remove(folder: Location) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
-from phalanx.errors import TableNotFound
+from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
 
 #: The modules that each read one form, in the order in which they are asked.
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = ("phalanx.interop.hive_tree",)
 
 
 class Form(Protocol):
@@ -28,11 +28,21 @@ class Form(Protocol):
         """
         ...
 
+    def occupies(self, location: Location) -> bool:
+        """Whether others have a table in this form at a root, so that none can be created there."""
+        ...
+
+
+def is_occupied(location: Location) -> bool:
+    """Whether there is a table in another form at a root."""
+    return any(_form(name).occupies(location) for name in MODULES)
+
 
 def open_manifest(location: Location) -> ManifestVersion:
     """The newest version of the manifest at a root, in whatever form the table is.
 
-    Raises TableNotFound if there is no table.
+    Raises TableNotFound if there is no table, and InvalidInput if something is declared about
+    one of ours.
     """
     try:
         manifest = ManifestVersion(location)
@@ -42,14 +52,22 @@ def open_manifest(location: Location) -> ManifestVersion:
             raise
         return other
     if manifest.table_id is not None:
+        if location.declaration is not None:
+            raise InvalidInput(
+                f"the table {location.uri} has a schema and a partitioning of its own: open it "
+                "without schema and partition_by"
+            )
         return manifest
     return _read(location, manifest) or manifest
 
 
 def _read(location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:
     for name in MODULES:
-        form = cast(Form, importlib.import_module(name))
-        table = form.read(location, manifest)
+        table = _form(name).read(location, manifest)
         if table is not None:
             return table
     return None
+
+
+def _form(name: str) -> Form:
+    return cast(Form, importlib.import_module(name))

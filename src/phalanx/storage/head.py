@@ -24,7 +24,7 @@ from phalanx.model.partition_columns import (
     given_values,
     stored_columns,
 )
-from phalanx.model.properties import MATERIALIZE
+from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 
@@ -34,7 +34,9 @@ FORMAT_VERSION = 1
 #: Some files do not hold columns of identity partition fields: their values are in the manifest.
 PARTITION_COLUMNS = "unstored_partition_columns"
 READER_FEATURES: frozenset[str] = frozenset({PARTITION_COLUMNS})
-WRITER_FEATURES: frozenset[str] = frozenset()
+#: Leaves are in a tree of key=value folders.
+HIVE_LAYOUT = "hive-layout"
+WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT})
 _PROPERTY = "property."
 
 
@@ -85,8 +87,11 @@ class Head:
 
     @property
     def materializes_by_default(self) -> bool:
-        """Whether new files hold the partition columns if no property says."""
-        return True
+        """Whether new files hold the partition columns if no property says.
+
+        In the key=value layout they do not: the values are in the paths.
+        """
+        return LAYOUT.of(self.properties) != "hive"
 
     @property
     def materializes(self) -> bool:
@@ -131,7 +136,7 @@ class Head:
             spec = next(spec for spec in self.specs if spec.id == spec_id)
             chosen = MATERIALIZE.of(self.properties)
             materialize = False if not self.materializes else chosen
-            known = spec, stored_columns(self.schema, spec, materialize)
+            known = spec, stored_columns(self.schema, spec, materialize, all_given=not self.ours)
             self._stored_by_spec[spec_id] = known
         return known
 

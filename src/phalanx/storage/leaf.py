@@ -8,6 +8,7 @@ not visible until the manifest refers to their version.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,13 +20,20 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, write_fragments
 
-from phalanx.errors import ConflictError, CorruptTable, PhalanxError, StorageError
+from phalanx.errors import (
+    ConflictError,
+    CorruptTable,
+    PhalanxError,
+    StorageError,
+    UnsupportedTable,
+)
 from phalanx.model.dialect import to_text
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import ids_of, lance_schema
+from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import take_rows
@@ -36,9 +44,7 @@ from phalanx.storage.mapping import ADDRESS, FRAGMENT_BITS, ROW_ID, LeafMapping,
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafRow
 
 #: The version of a newly created leaf, which has no rows.
-EMPTY_VERSION = 1
-#: What the commits of weak tables on main say, so that those of other clients can be told apart.
-COMMIT_MESSAGE = "phalanx"
+EMPTY_VERSION = FIRST_VERSION
 #: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
 #: The largest batch that is read from a leaf, in bytes and in rows. Lance's default of 8,192 rows
@@ -104,6 +110,8 @@ class Leaf:
                 LanceOperation.Overwrite(lance_schema(self.stored), []),
                 max_retries=0,
                 storage_options=self.location.options,
+                # Leaves in a tree of others are theirs: none of them says that we have made it.
+                commit_message=None if self.schema.is_by_name else COMMIT_MESSAGE,
             )
             return handle, True
         except OSError as error:
@@ -122,6 +130,11 @@ class Leaf:
         """
         if self.is_current(handle):
             return handle
+        if self.schema.is_by_name:
+            raise UnsupportedTable(
+                f"the leaf {self.uri} has other columns, or other ids of columns, than the first "
+                "leaf of its tree, so no rows can be added to it: import the tree into a table"
+            )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
 
     def is_current(self, handle: Any) -> bool:
@@ -160,7 +173,8 @@ class Leaf:
                     handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
                 handle = self._numbered(self.created()[0])
-            if handle.version != EMPTY_VERSION:
+            # Another client may have created the leaf together with rows.
+            if handle.version != EMPTY_VERSION or handle.get_fragments():
                 delta = replace(delta, replaced=True)
         else:
             handle = self.open(base)
@@ -666,3 +680,22 @@ def _watched(
 def _paths(handle: Any) -> frozenset[str]:
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     return frozenset(file.path for fragment in fragments for file in fragment.files)
+
+
+def leaf_schema(location: Location, folder: str) -> TableSchema:
+    """The columns of a leaf at its newest version on main, with the ids that they have there."""
+    handle = open_leaf(location, folder, None)
+    return TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
+
+
+def has_detached_versions(location: Location, folder: str) -> bool:
+    """Whether a leaf on disk belongs, or belonged, to a strong table: its rows may be on no branch.
+
+    In an object store it would take a listing of the leaf to find out, so nobody looks.
+    """
+    if location.path is None:
+        return False
+    with contextlib.suppress(OSError):
+        names = os.listdir(location.path / folder / "_versions")
+        return any(name.startswith("d") for name in names)
+    return False

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import lance
+import pyarrow as pa
 
 from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a caller says about a root that has no metadata of its own."""
+
+    #: The columns.
+    schema: pa.Schema | None = None
+    #: The partition fields, as in `phalanx.create`.
+    partition_by: Sequence[Any] | None = None
 
 
 class Location:
@@ -26,7 +38,12 @@ class Location:
     class produces shows them. Raises InvalidInput for an invalid URI or invalid options.
     """
 
-    def __init__(self, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        options: Mapping[str, str] | None = None,
+        declaration: Declaration | None = None,
+    ):
         text = os.fspath(uri) if isinstance(uri, str | os.PathLike) else None
         if not isinstance(text, str) or not text:
             raise InvalidInput("a table's place is a path or URI, such as 'lake/events'")
@@ -41,6 +58,7 @@ class Location:
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
         self.options: dict[str, str] | None = dict(options) if options else None
         object_store.check_options(self.options or {})
+        self.declaration = declaration
 
     @property
     def path(self) -> Path | None:
@@ -52,10 +70,14 @@ class Location:
         return self.child(MANIFEST)
 
     def child(self, name: str) -> str:
-        """The URI of a folder in the root. Raises InvalidInput for a name that leads out of it."""
-        if not name or name in (".", "..") or "/" in name or "\\" in name:
+        """The URI of a folder in the root, given by its path relative to it.
+
+        Raises InvalidInput for a path that leads out of the root.
+        """
+        if not all(map(_is_plain, name.split("/"))):
             raise InvalidInput(f"{name!r} does not lie inside the table {self.uri}")
-        return f"{self.uri}/{name}"
+        # Lance decodes the URIs of object stores, and cuts them at `#` and `?`.
+        return f"{self.uri}/{name if self.is_local else quote(name, safe=_UNQUOTED)}"
 
     def open(self, uri: str, version: int | None = None, session: Any = None) -> Any:
         """Open a Lance dataset at a version, or at the newest on main."""
@@ -91,12 +113,22 @@ class Location:
         return f"Location({self.uri!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Location) and (self.uri, self.options) == (
+        return isinstance(other, Location) and (self.uri, self.options, self.declaration) == (
             other.uri,
             other.options,
+            other.declaration,
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+#: Characters besides letters and digits that a URI has as they are.
+_UNQUOTED = "/$=!&'()*+,;:@-._~"
+
+
+def _is_plain(part: str) -> bool:
+    """Whether a part of a path is the name of a folder and nothing else."""
+    return bool(part) and part not in (".", "..") and "\\" not in part and "\0" not in part
 
 
 #: The process that was the first to use Lance; None if none has yet.
@@ -123,6 +155,7 @@ def leaf_session() -> Any:
     """The cache of leaf metadata that this process shares between all tables.
 
     It stays valid even if a table is dropped and created again: the name of a leaf's folder
-    depends on the table's salt. The name of `__manifest` does not, so it is opened without it.
+    depends on the table's salt, and where it does not, Lance compares what the store says of the
+    file. The name of `__manifest` does not depend on it either, so it is opened without a session.
     """
     return new_session()

@@ -16,9 +16,9 @@ from lance import LanceOperation
 from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 
 from phalanx.errors import PhalanxError
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import COMMIT_MESSAGE, DETACHED
 from phalanx.storage.lance_errors import read_transaction
-from phalanx.storage.leaf import COMMIT_MESSAGE, EMPTY_VERSION, open_leaf
+from phalanx.storage.leaf import EMPTY_VERSION, open_leaf
 from phalanx.storage.location import Location
 
 log = logging.getLogger("phalanx")

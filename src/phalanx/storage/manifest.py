@@ -34,6 +34,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.storage import lance_errors, names
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest_update import (
     INDEXED,
@@ -115,6 +116,27 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
         )
 
 
+def take_over(location: Location, head: Head, update: ManifestUpdate) -> None:
+    """Make another client's namespace a table: its manifest gets our columns, rows and metadata.
+
+    The rows that are there stay. Raises TableExists if another process does the same first.
+    """
+    manifest = ManifestVersion(location)
+    wanted = update.to_table().schema
+    missing = [field for field in wanted if field.name not in manifest.schema.names]
+    if missing:
+        manifest.dataset.add_columns([field.with_nullable(True) for field in missing])
+    try:
+        ManifestVersion(location).swap(update)
+    except SwapLost:
+        raise TableExists(f"there is already a table at {location.uri}: open it") from None
+    newest = ManifestVersion(location)
+    newest.head()  # raises CorruptTable if two processes have both done it
+    _publish(newest.dataset, published_texts(head))
+    for column in INDEXED:
+        location.open(location.manifest).create_scalar_index(column, "BTREE", replace=True)
+
+
 def exists(location: Location) -> bool:
     """Whether there is a manifest. Raises PhalanxError if that cannot be determined."""
     if _is_absent(location):
@@ -131,6 +153,7 @@ def exists(location: Location) -> bool:
 def published_texts(head: Head) -> dict[str, str]:
     """The entries of the table metadata that other clients read."""
     copies = {"schema": _schema_text(head.schema), **_spec_texts(head.specs)}
+    copies |= layout_of(head.properties).texts(head)
     return {GUARD_KEY: GUARD_VALUE, TABLE_ID_KEY: head.table_id, **copies}
 
 
@@ -426,6 +449,23 @@ class ManifestVersion:
 
     # Changes
 
+    #: Whether it only stands for a listing of folders: there is no manifest to look after.
+    is_listed = False
+    #: To how many leaves one append may add rows; None for any number.
+    leaves_per_append: int | None = None
+
+    def check_appendable(self, head: Head, named: bool) -> None:
+        """Raise an error if rows cannot be added, for a transaction that has a name or none."""
+        head.check_writable(self.location.uri)
+
+    def check_operation(self, name: str, leaves: int) -> None:
+        """Raise an error for an operation, on so many leaves, that the table does not take."""
+        return
+
+    def too_many_leaves(self) -> PhalanxError:
+        """The error for an append to more leaves than `leaves_per_append`."""
+        raise NotImplementedError
+
     def publish(self, head: Head) -> None:
         """Write the copy of schema and specs that other clients read, if it is out of date."""
         if not self.is_published(head):
@@ -499,11 +539,11 @@ class ManifestVersion:
         _publish(ManifestVersion(self.location).dataset, _spec_texts(new))
         return ManifestVersion(self.location)
 
-    def swap(self, update: ManifestUpdate) -> int:
+    def swap(self, update: ManifestUpdate) -> int | None:
         """Write and remove rows, unless another head was written since this version.
 
-        Returns the new version of the manifest. Raises SwapLost if another head was written;
-        nothing is written then.
+        Returns the new version of the manifest, None if there are no versions. Raises SwapLost if
+        another head was written; nothing is written then.
         """
         rows, removed = update.to_table(), update.removed
         # The index makes a merge of a few rows fast; many rows would exceed its memory limit.

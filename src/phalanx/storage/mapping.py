@@ -301,6 +301,10 @@ def mapping_of(physical: LanceSchema, handle: Any, schema: TableSchema) -> LeafM
     for shape, mapping in mappings:
         if shape == physical:
             return mapping
-    mapping = LeafMapping(TableSchema.numbered(handle.schema, ids_of(physical)), schema)
+    if schema.is_by_name:
+        own = schema.ids_for(handle.schema)
+    else:
+        own = TableSchema.numbered(handle.schema, ids_of(physical))
+    mapping = LeafMapping(own, schema)
     _mappings.put(schema, [(physical, mapping), *mappings][:_SHAPES])
     return mapping

@@ -74,6 +74,8 @@ def _template_of(leaf: Leaf, handle: object) -> _Template:
 
 def _link(template: _Template, leaf: Leaf) -> None:
     """Create a leaf by linking files. Its version comes last, and only then there is a leaf."""
+    if "/" in leaf.folder:
+        os.makedirs(os.path.dirname(leaf.uri), exist_ok=True)
     os.mkdir(leaf.uri)
     for folder in {os.path.dirname(name) for name in template.files}:
         os.mkdir(os.path.join(leaf.uri, folder))

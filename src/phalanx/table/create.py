@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from phalanx.errors import ConflictError, InvalidInput
-from phalanx.model.properties import check_new
+from phalanx.errors import ConflictError, InvalidInput, TableExists
+from phalanx.model.properties import LAYOUT, check_new
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, build_spec
-from phalanx.storage import fsync, manifest
+from phalanx.storage import forms, fsync, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import Location
 from phalanx.storage.records import TransactionRecord
 from phalanx.table.operations.append import Append
@@ -43,10 +44,16 @@ def first_head(
         raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
     tagged = TableSchema.assign(schema)
     check_storable(tagged)
-    spec = build_spec(1, partition_by, tagged)
     check_new(properties or {})
+    layout = layout_of(properties or {})
+    spec = layout.adapted(build_spec(1, partition_by, tagged), tagged)
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
-    return replace(head, properties=dict(properties or {})).with_features()
+    head = replace(
+        head,
+        properties={**layout.DEFAULTS, **(properties or {})},
+        writer_features=head.writer_features | layout.FEATURES,
+    )
+    return head.with_features()
 
 
 def create_table(
@@ -62,6 +69,11 @@ def create_table(
     transaction. Raises TableExists if there is already a table, and InvalidInput for more leaves
     than the table's properties allow; the files are then orphans.
     """
+    if forms.is_occupied(location):
+        raise TableExists(
+            f"there is a tree of key=value folders at {location.uri}: open it, or make it a table "
+            "with phalanx.interop.hive.adopt"
+        )
     durably = durable_by_default()
     update = first_update(head)
     if written and head.transactions == "strong":
@@ -104,6 +116,11 @@ def replaced_head(
     tagged = TableSchema.assign(schema, head.max_field_id + 1)
     check_storable(tagged)
     check_new(properties)
+    if LAYOUT.of(head.properties) != "flat" or LAYOUT.of(properties) != "flat":
+        raise InvalidInput(
+            "a table with layout='hive' cannot be replaced, and no other can become one: drop the "
+            "table and create it again"
+        )
     spec = build_spec(max(spec.id for spec in head.specs) + 1, partition_by, tagged, head.specs)
     return replace(
         head,

@@ -78,7 +78,9 @@ class PartitionedWriter:
         pool: ThreadPoolExecutor,
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
+        appends: bool = False,
     ) -> None:
+        """`appends` says that rows are added beside the existing ones."""
         buffer_bytes = whole_number(buffer_bytes, 1, "buffer_bytes")
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
@@ -88,6 +90,7 @@ class PartitionedWriter:
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
         self._new: list[Place] = []
+        self._most = snapshot.manifest.leaves_per_append if appends else None
 
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
         """Split and write all rows, and return the files for a transaction to commit.
@@ -97,6 +100,8 @@ class PartitionedWriter:
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:
+                if self._most is not None and len(self._groups) >= self._most:
+                    raise self._snapshot.manifest.too_many_leaves()
                 place = find_place(self._snapshot.leaves, self._snapshot.head, self._spec, keys)
                 group = self._groups[keys] = _Group(place)
                 if place.row is None:

@@ -98,6 +98,17 @@ class Plan:
         counts = self.snapshot.leaves.byte_counts[self.indices]
         return int(counts[counts > 0].sum())
 
+    @property
+    def fragments(self) -> tuple[int, int] | None:
+        """How many fragments are read, and how many there are; None if a count is unknown.
+
+        A fragment is a data file, or several with different columns of the same rows.
+        """
+        counts = self.snapshot.leaves.fragment_counts
+        if bool(np.any(counts < 0)):
+            return None
+        return int(counts[self.indices].sum()), int(counts.sum())
+
     @cached_property
     def leaves(self) -> Sequence[PlannedLeaf]:
         """The leaves to read, ordered by their partition values."""
@@ -137,9 +148,10 @@ class Plan:
         size = "an unknown number of rows"
         if self.rows is not None:
             size = f"{count_text(self.rows, 'row')}, {size_text(self.bytes)}"
-        lines.append(
-            f"  partitions  {self.selected:,} of {self.total:,} ({self.pruned:,} pruned), {size}"
-        )
+        share = f"{self.pruned:,} pruned, {100 * self.pruned / max(1, self.total):.1f}%"
+        lines.append(f"  partitions  {self.selected:,} of {self.total:,} ({share}), {size}")
+        if self.fragments is not None:
+            lines.append(f"  fragments   {self.fragments[0]:,} of {self.fragments[1]:,}")
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")

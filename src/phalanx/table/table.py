@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.evolution import Path
-from phalanx.model.properties import MATERIALIZE
+from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
-from phalanx.storage.location import Location
+from phalanx.storage.location import Declaration, Location
 from phalanx.table import inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
@@ -63,6 +63,7 @@ def create(
     storage_options: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
     *,
+    layout: str | None = None,
     materialize_partition_columns: bool | None = None,
 ) -> Table:
     """Create an empty table.
@@ -78,6 +79,8 @@ def create(
         transactions: "strong", or "weak" for a table without atomic changes and time travel.
         storage_options: Options of the object store, such as credentials.
         properties: Table properties; see `Table.set_properties`.
+        layout: "flat" (the default), or "hive" for leaves in a tree of key=value folders, such as
+            `event_date=2025-12-10/country=US.lance`. It cannot be changed later.
         materialize_partition_columns: Whether data files hold the columns that the table is
             partitioned by. If False, those of identity fields are left out, and readers take them
             from the partition values. It sets the property of that name.
@@ -90,6 +93,8 @@ def create(
         InvalidInput: The schema, a partition field or a property is not valid.
     """
     location = Location(uri, storage_options)
+    if layout is not None:
+        properties = {**(properties or {}), LAYOUT.name: layout}
     if materialize_partition_columns is not None:
         if not isinstance(materialize_partition_columns, bool):
             raise InvalidInput(
@@ -106,21 +111,38 @@ def open(
     uri: Uri,
     version: Version | None = None,
     storage_options: Mapping[str, str] | None = None,
+    *,
+    schema: pa.Schema | None = None,
+    partition_by: Sequence[str] | None = None,
 ) -> Table:
     """Open a table at its newest snapshot, or at an earlier one.
+
+    A tree of key=value folders with Lance datasets in it, such as
+    `event_date=2025-12-10/country=US.lance`, is opened as well, whoever has made it.
 
     Args:
         uri: The table's root.
         version: A version number, the name of a tag, or a datetime: the snapshot that was the
             newest then. A datetime without a time zone is in UTC.
         storage_options: Options of the object store, such as credentials.
+        schema: The columns of a key=value tree, if it does not say so itself. By default those of
+            its first leaf, and those in the paths: integers or dates where all values are written
+            like that, strings otherwise.
+        partition_by: The partition fields of such a tree, as in `create`. By default the columns
+            in its paths.
 
     Raises:
         TableNotFound: There is no table at `uri`, or it has no such version any more.
         InvalidInput: A version was asked for, and the table is weak or was weak then.
         UnsupportedTable: The table needs a newer version of Phalanx.
     """
-    location = Location(uri, storage_options)
+    declaration = None
+    if schema is not None or partition_by is not None:
+        if isinstance(partition_by, str):
+            partition_by = [partition_by]
+        fields = None if partition_by is None else tuple(partition_by)
+        declaration = Declaration(schema, fields)
+    location = Location(uri, storage_options, declaration)
     with location.naming_failures():
         if version is None:
             return Table(Snapshot.latest(location))
@@ -727,6 +749,7 @@ class Table:
             InvalidInput: `older_than` is negative, or less than 24 hours without `force`.
             ConflictError: Other transactions kept committing; try again.
         """
+        self._snapshot.refuse_listed("vacuumed")
         report = vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
@@ -848,6 +871,7 @@ class Table:
     @_naming_failures
     def check(self) -> CheckReport:
         """Check the table for damage. Changes nothing."""
+        self._snapshot.refuse_listed("checked")
         return check_table(self._snapshot)
 
     @_naming_failures
@@ -867,6 +891,7 @@ class Table:
             InvalidInput: `stray` has another value.
             ConflictError: Other transactions kept committing; try again.
         """
+        self._snapshot.refuse_listed("repaired")
         report = repair_table(self._snapshot.location, dry_run, stray)
         if not dry_run:
             self.refresh()

@@ -195,6 +195,8 @@ class TableTransaction:
 
     def _current(self) -> Snapshot:
         self._check_open()
+        if self._transaction.operations:
+            self._transaction.base.refuse_listed("changed in several steps")
         return self._transaction.view.current()
 
     # Reading
@@ -241,7 +243,7 @@ class TableTransaction:
         if merge_schema:
             data = self._with_columns(data, "append")
         chunks = ingest.chunks(data, self._schema, buffer_bytes)
-        self.add(self._write(chunks, buffer_bytes), "append", None)
+        self.add(self._write(chunks, buffer_bytes, appends=True), "append", None)
 
     @_exclusive
     def add(self, written: Sequence[WrittenLeaf], mode: str, where: Predicate | None) -> None:
@@ -510,8 +512,9 @@ class TableTransaction:
     def _schema(self) -> pa.Schema:
         return self._transaction.view.schema.arrow
 
-    def _write(self, tables: Any, buffer_bytes: int) -> list[WrittenLeaf]:
-        return PartitionedWriter(self._current(), self._pool, buffer_bytes).write(tables)
+    def _write(self, tables: Any, buffer_bytes: int, appends: bool = False) -> list[WrittenLeaf]:
+        writer = PartitionedWriter(self._current(), self._pool, buffer_bytes, appends=appends)
+        return writer.write(tables)
 
 
 def all_match(tables: Any, predicate: Predicate) -> Any:

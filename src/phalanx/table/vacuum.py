@@ -28,14 +28,13 @@ from phalanx.storage.files import (
     DatasetFolder,
     File,
     Live,
-    folders,
     version_of,
 )
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION
-from phalanx.storage.names import is_leaf_folder
 from phalanx.table.anchor import anchor
 from phalanx.table.check import confirmed_damage
 from phalanx.table.format import count_text, size_text
@@ -327,10 +326,18 @@ class _Sweep:
     def orphans(self) -> None:
         """Delete the folders of leaves that no kept snapshot has."""
         known = self._kept.folders()
-        names = [n for n in folders(self._location) if is_leaf_folder(n) and n not in known]
+        head = self._retention.newest.head()
+        layout = layout_of(head.properties)
+        names = [n for n in layout.leaf_folders(self._location, head) if n not in known]
         for name in names:
             folder = DatasetFolder(self._location, name)
             if not self._is_abandoned(folder):
+                continue
+            if layout.SHARED and not folder.is_created_by_us():
+                self.notes.append(
+                    f"{name} is not part of the table, and nothing shows that Phalanx has created "
+                    "it, so it was kept: delete it if nobody needs it"
+                )
                 continue
             if self._is_used_by_others(folder):
                 self.notes.append(

@@ -85,7 +85,7 @@ class Transaction:
 
         Raises InvalidInput for an invalid id, UnsupportedTable if the table must not be written to.
         """
-        base.check_writable()
+        base.manifest.check_appendable(base.head, transaction_id is not None)
         if epoch is not None:
             base.refuse_weak("written by a stream")
             transaction_id = epoch.transaction_id
@@ -133,6 +133,8 @@ class Transaction:
         before it recorded a change.
         """
         before = self._view.steps
+        written = getattr(operation, "written", ())
+        self.base.manifest.check_operation(operation.name, len(written))
         try:
             operation.run(self._view)
         except BaseException as error:
@@ -366,7 +368,7 @@ class Transaction:
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
                 "was written, try again"
             )
-        newest.check_writable()
+        newest.manifest.check_appendable(newest.head, self.named)
 
     def _rebase(self, newest: Snapshot) -> None:
         """Run the operations again on a newer snapshot."""

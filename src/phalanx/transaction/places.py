@@ -15,6 +15,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage import names
 from phalanx.storage.head import Head
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.records import LeafRow
 
@@ -87,7 +88,8 @@ def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[A
             break
     types = [f.result_type for f in spec.fields]
     namespaces = names.namespace_names(head.salt, spec.id, keys, types, known)
-    folder = names.leaf_folder(head.salt, names.leaf_id(spec.id, namespaces))
+    leaf = names.leaf_id(spec.id, namespaces)
+    folder = layout_of(head.properties).folder(head, spec, keys, leaf)
     return Place(spec, keys, tuple(namespaces), folder, None)
 
 

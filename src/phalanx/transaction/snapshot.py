@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.errors import InvalidInput, TableNotFound, UnsupportedTable
 from phalanx.lru import LruCache
 from phalanx.model.spelling import shortened
 from phalanx.storage import cache, forms
@@ -150,7 +150,16 @@ class Snapshot:
 
     def check_writable(self) -> None:
         """Raise UnsupportedTable if this version of Phalanx must not write to the table."""
+        self.refuse_listed("changed like this")
         self.head.check_writable(self.location.uri)
+
+    def refuse_listed(self, what: str) -> None:
+        """Raise UnsupportedTable for a tree of folders that has no manifest."""
+        if self.manifest.is_listed:
+            raise UnsupportedTable(
+                f"the tree {self.location.uri} cannot be {what}, because it has no manifest: make "
+                "it a table with phalanx.interop.hive.adopt"
+            )
 
     def refuse_weak(self, what: str) -> None:
         """Raise InvalidInput for a weak table, which has no snapshots of its rows."""

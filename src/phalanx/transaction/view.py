@@ -20,6 +20,7 @@ from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
 from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.leaf_index import LeafIndex
@@ -147,7 +148,13 @@ class View:
         return schema
 
     def change_head(self, **changes: Any) -> None:
-        """Change fields of the head."""
+        """Change fields of the head.
+
+        Raises InvalidInput for a change that the table's layout cannot express.
+        """
+        after = replace(self.head, **changes)
+        if after.spec_id in {spec.id for spec in after.specs}:  # else they come with the next call
+            layout_of(after.properties).check_change(self.base.head, after)
         if not {"schema", "properties"}.isdisjoint(changes):
             # Pending files were written for the old schema, and for what files held then.
             self.settle()

@@ -201,6 +201,8 @@ class OrphanFolder(Rule):
     harmless = True
 
     def find(self, state: TableState) -> Iterator[Problem]:
-        lost = {name for leaf in lost_leaves(state) for name in state.survey.folders_of(leaf)}
-        for name, size in state.survey.abandoned(state.known_folders() | lost).items():
+        head, survey = state.head, state.survey
+        lost = {name for leaf in lost_leaves(state) for name in survey.folders_of(leaf, head)}
+        known = state.known_folders() | lost
+        for name, size in survey.abandoned(known, head).items():
             yield self.problem("no snapshot has a leaf here", name, size)

@@ -200,7 +200,7 @@ def _empty_namespaces(state: TableState) -> Iterator[str]:
         spec = state.spec_of(row)
         if spec is not None and len(names.names_in(row.id)) == len(spec.fields) > 0:
             id = names.leaf_id(spec.id, names.names_in(row.id))
-            if state.row(id) is None and state.survey.folders_of(id):
+            if state.row(id) is None and state.survey.folders_of(id, state.head):
                 yield id
 
 
@@ -238,7 +238,7 @@ class _Rebuilding:
                 return None, "nothing says which version of it was the table's"
             row.columns["version_number"] = max(known)
             row.columns[READ_VERSION] = versions[max(known)]
-        for folder in state.survey.folders_of(self._id):
+        for folder in state.survey.folders_of(self._id, state.head):
             row.location = folder
             if state.survey.is_whole(row, row.version):
                 break

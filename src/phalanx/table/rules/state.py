@@ -188,7 +188,9 @@ class TableState:
     def has_traces(self, leaf: str) -> bool:
         """Whether there is a row, a namespace or a folder of a leaf."""
         ids = (leaf, *names.namespaces_above(leaf)[-1:])
-        return any(self.row(id) is not None for id in ids) or bool(self.survey.folders_of(leaf))
+        if any(self.row(id) is not None for id in ids):
+            return True
+        return bool(self.survey.folders_of(leaf, self.head))
 
     def main_error(self, folder: FolderSurvey) -> str | None:
         """Why plain Lance cannot open a leaf; None where it can."""

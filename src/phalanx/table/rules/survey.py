@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
 from phalanx.model.schema import TableSchema
-from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles, folders
+from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.main_branch import ForeignCommit, MainBranch
 from phalanx.storage.manifest_update import TABLE
-from phalanx.storage.names import is_leaf_folder, leaf_in
 from phalanx.storage.raw_manifest import RawManifest, RawRow, RawVersion
 from phalanx.table.retention import Retention
 from phalanx.transaction.snapshot import Snapshot
@@ -140,6 +140,7 @@ class Survey:
         self._location = location
         self._folders: dict[str, FolderSurvey] = {}
         self._histories: dict[int, History] = {}
+        self._named_folders: list[str] | None = None
         #: Most leaves have the same fields: one tuple stands for all of them.
         self._fields: dict[tuple[tuple[int, str, str], ...], tuple[tuple[int, str, str], ...]] = {}
 
@@ -220,23 +221,27 @@ class Survey:
         except (CorruptTable, InvalidInput):
             return False
 
-    def folders_of(self, leaf: str) -> list[str]:
+    def folders_of(self, leaf: str, head: Head) -> list[str]:
         """The folders that are named after a leaf."""
-        return [name for name in self._leaf_folders if leaf_in(name) == leaf]
+        layout = layout_of(head.properties)
+        return [name for name in self._leaf_folders(head) if layout.leaf_in(name, head) == leaf]
 
-    @cached_property
-    def _leaf_folders(self) -> list[str]:
-        return [name for name in folders(self._location) if is_leaf_folder(name)]
+    def _leaf_folders(self, head: Head) -> list[str]:
+        """The folders that are named like those of leaves, listed once."""
+        if self._named_folders is None:
+            layout = layout_of(head.properties)
+            self._named_folders = layout.leaf_folders(self._location, head)
+        return self._named_folders
 
-    def abandoned(self, known: Iterable[str]) -> dict[str, int]:
+    def abandoned(self, known: Iterable[str], head: Head) -> dict[str, int]:
         """The folders of leaves that no snapshot has, with their sizes."""
         sizes = {}
-        for name in sorted(set(folders(self._location)) - set(known)):
-            if is_leaf_folder(name):
-                sizes[name] = 0
-                with contextlib.suppress(CorruptTable):
-                    files = DatasetFolder(self._location, name).files
-                    sizes[name] = sum(file.size for file in files)
+        layout = layout_of(head.properties)
+        for name in sorted(set(layout.leaf_folders(self._location, head)) - set(known)):
+            sizes[name] = 0
+            with contextlib.suppress(CorruptTable):
+                files = DatasetFolder(self._location, name).files
+                sizes[name] = sum(file.size for file in files)
         return sizes
 
     @cached_property

@@ -1,0 +1,469 @@
+"""Trees of key=value folders that others have made: read, pruned, appended to, adopted."""
+
+import datetime as dt
+import os
+import shutil
+from decimal import Decimal
+
+import lance
+import pyarrow as pa
+import pytest
+
+import phalanx
+from phalanx.interop import hive
+from phalanx.interop.hive_metadata import read_metadata
+from tests.interop.trees import GOLDEN, golden, paths_in, write_leaf, write_manifest
+
+TREES = pytest.mark.parametrize("tree", GOLDEN, ids=[tree["name"] for tree in GOLDEN])
+NOTHING = dt.timedelta(0)
+
+
+def ids(table, where=None):
+    return sorted(table.scan(where=where).to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture
+def events(root):
+    """The tree of section 3.2, without a manifest."""
+    return golden(root, GOLDEN[0], with_manifest=False)
+
+
+class TestDocument:
+    @TREES
+    def test_queries_read_only_the_leaves_they_must(self, root, tree):
+        table = phalanx.open(golden(root, tree))
+        for query in tree["queries"]:
+            plan = table.scan(where=query["where"]).plan()
+            paths = sorted(os.path.relpath(leaf.uri, root) for leaf in plan.leaves)
+            assert paths == sorted(query["leaves"] or tree["leaves"]), query
+            assert ids(table, query["where"]) == query["ids"], query
+
+    @TREES
+    def test_leaves_that_are_left_out_are_not_opened(self, root, tree):
+        golden(root, tree)
+        phalanx.open(root)
+        query = tree["queries"][0]
+        for path in tree["leaves"]:
+            if path not in query["leaves"]:
+                shutil.rmtree(root / path / "data")
+        assert ids(phalanx.open(root), query["where"]) == query["ids"]
+
+    @TREES
+    def test_all_rows_come_back(self, root, tree):
+        table = phalanx.open(golden(root, tree))
+        rows = sum(len(rows) for rows in tree["leaves"].values())
+        assert (table.count(), len(ids(table))) == (rows, rows)
+        assert table.partitions().num_rows == len(tree["leaves"])
+
+    def test_columns_are_in_the_order_that_is_declared(self, root):
+        table = phalanx.open(golden(root, GOLDEN[0]))
+        assert table.schema == pa.schema(
+            [("id", pa.int64()), ("event_date", pa.date32()), ("country", pa.string())]
+        )
+
+    def test_an_empty_namespace(self, root):
+        write_manifest(root, GOLDEN[0]["properties"])
+        table = phalanx.open(root)
+        assert (table.count(), table.schema.names) == (0, ["id", "event_date", "country"])
+        table.append([{"id": 1, "event_date": dt.date(2025, 12, 10), "country": "US"}])
+        assert paths_in(root) == ["event_date=2025-12-10/country=US.lance"]
+
+    def test_a_namespace_that_is_not_partitioned(self, root):
+        write_manifest(root, {"lance.partitioning.is_partitioned": "false"})
+        with pytest.raises(phalanx.TableNotFound):
+            phalanx.open(root)
+
+    @pytest.mark.parametrize(
+        "columns",
+        [
+            None,
+            "{",
+            "[{}]",
+            '[{"name": "id", "function": "zorder"}]',
+            '[{"name": "id", "function": "bucket"}]',
+        ],
+    )
+    def test_properties_that_cannot_be_read(self, root, columns):
+        properties = {"lance.partitioning.is_partitioned": "true"}
+        if columns is not None:
+            properties["lance.partitioning.partition_columns"] = columns
+        with pytest.raises(phalanx.UnsupportedTable, match="cannot be read"):
+            read_metadata(properties, "here")
+
+
+class TestBareTrees:
+    def test_types_are_inferred(self, root):
+        write_leaf(
+            root, "a=1/b=2025-01-02/c=x/d=01/e=__HIVE_DEFAULT_PARTITION__.lance", [{"id": 1}]
+        )
+        write_leaf(root, "a=-20/b=__HIVE_DEFAULT_PARTITION__/c=2/d=12/e=true.lance", [{"id": 2}])
+        table = phalanx.open(root)
+        assert table.schema == pa.schema(
+            [
+                ("id", pa.int64()),
+                ("a", pa.int64()),
+                ("b", pa.date32()),
+                ("c", pa.string()),
+                ("d", pa.string()),
+                ("e", pa.string()),
+            ]
+        )
+        assert table.scan(where="id = 1").to_arrow().to_pylist() == [
+            {"id": 1, "a": 1, "b": dt.date(2025, 1, 2), "c": "x", "d": "01", "e": None}
+        ]
+        assert ids(table, "a < 0") == [2]
+
+    def test_comparisons_are_typed(self, root):
+        for month in ("1", "02", "10"):
+            write_leaf(root, f"month={month}.lance", [{"id": int(month)}])
+        table = phalanx.open(root, schema=pa.schema([("id", pa.int64()), ("month", pa.int32())]))
+        assert ids(table, "month = 1") == [1]
+        assert ids(table, "month < 10") == [1, 2]
+        assert table.scan(where="month = 2").plan().selected == 1
+
+    @pytest.mark.parametrize(
+        ("type", "text", "value"),
+        [
+            (pa.string(), "", ""),
+            (pa.string(), "%2F%20%25", "/ %"),
+            (pa.string(), "__HIVE_DEFAULT_PARTITION__", None),
+            (pa.int32(), "007", 7),
+            (pa.int64(), "-1", -1),
+            (pa.date32(), "2024-02-29", dt.date(2024, 2, 29)),
+            (
+                pa.timestamp("us", "UTC"),
+                "2024-01-01T10%3A00%3A00Z",
+                dt.datetime(2024, 1, 1, 10, tzinfo=dt.UTC),
+            ),
+            (pa.timestamp("us"), "2024-01-01%2010%3A30%3A00", dt.datetime(2024, 1, 1, 10, 30)),
+            (pa.bool_(), "TRUE", True),
+            (pa.float32(), "3.5", 3.5),
+            (pa.float64(), "2.718", 2.718),
+            (pa.float64(), "1e3", 1000.0),
+            (pa.decimal128(9, 2), "123.4", Decimal("123.40")),
+        ],
+        ids=str,
+    )
+    def test_every_type_that_can_be_declared(self, root, type, text, value):
+        write_leaf(root, f"p={text}.lance", [{"id": 1}])
+        table = phalanx.open(root, schema=pa.schema([("id", pa.int64()), ("p", type)]))
+        assert table.scan().to_arrow()["p"].to_pylist() == [value]
+        assert table.scan(["id"], where="p IS NULL").count() == int(value is None)
+
+    def test_a_value_that_does_not_fit(self, root):
+        write_leaf(root, "p=many.lance", [{"id": 1}])
+        with pytest.raises(phalanx.InvalidInput, match="give a schema in which it does"):
+            phalanx.open(root, schema=pa.schema([("id", pa.int64()), ("p", pa.int32())]))
+
+    def test_columns_that_the_files_have_as_well(self, root):
+        write_leaf(root, "p=7.lance", pa.table({"id": [1], "p": pa.array([7], pa.int16())}))
+        table = phalanx.open(root)
+        assert table.schema == pa.schema([("id", pa.int64()), ("p", pa.int16())])
+        assert ids(table, "p = 7") == [1]
+
+    def test_leaves_with_columns_in_another_order(self, root):
+        """Lance gives the same columns other ids then."""
+        write_leaf(root, "p=1.lance", pa.table({"id": [1], "a": ["x"], "b": [1.5]}))
+        write_leaf(root, "p=2.lance", pa.table({"b": [2.5], "id": [2], "a": ["y"]}))
+        table = phalanx.open(root)
+        assert table.scan(where="b > 2 AND a = 'y'").to_arrow().to_pylist() == [
+            {"id": 2, "a": "y", "b": 2.5, "p": 2}
+        ]
+        with pytest.raises(phalanx.UnsupportedTable, match="import the tree into a table"):
+            table.append([{"id": 3, "a": "z", "b": 3.5, "p": 2}])
+        with pytest.raises(phalanx.UnsupportedTable, match="ids of columns"):
+            hive.adopt(root)
+        assert ids(phalanx.open(root)) == [1, 2]
+
+    def test_leaves_with_more_or_fewer_columns(self, root):
+        write_leaf(root, "p=1.lance", pa.table({"id": [1], "a": ["x"]}))
+        write_leaf(root, "p=2.lance", pa.table({"id": [2], "more": [9]}))
+        rows = phalanx.open(root).scan().to_arrow().sort_by("id").to_pylist()
+        assert rows == [{"id": 1, "a": "x", "p": 1}, {"id": 2, "a": None, "p": 2}]
+
+    @pytest.mark.parametrize(
+        ("paths", "reason"),
+        [
+            (["a=1.lance", "b=1.lance"], "do not agree on the partition columns"),
+            (["a=1.lance", "a=1/b=1.lance"], "do not agree on the partition columns"),
+            (["a=1/a=1.lance"], "appears twice"),
+            (["a=1.lance", "plain.lance"], "names no partition"),
+            (["a=1.lance", "plain/b=1.lance"], "names no partition"),
+            (["a=%FF.lance"], "is not UTF-8"),
+        ],
+    )
+    def test_trees_that_make_no_sense(self, root, paths, reason):
+        for path in paths:
+            write_leaf(root, path, [{"id": 1}])
+        with pytest.raises(phalanx.InvalidInput, match=reason):
+            phalanx.open(root)
+
+    def test_what_is_hidden_is_left_out(self, events):
+        (events / "_SUCCESS").write_text("")
+        (events / ".staging" / "country=XX.lance").mkdir(parents=True)
+        (events / "_temporary").mkdir()
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+
+    @pytest.mark.parametrize("make", ["nothing", "empty", "parquet", "folders"])
+    def test_what_is_no_tree(self, root, make):
+        if make != "nothing":
+            root.mkdir()
+        if make == "parquet":
+            (root / "a=1").mkdir()
+            (root / "a=1" / "part-0.parquet").write_text("")
+        if make == "folders":
+            (root / "one" / "two").mkdir(parents=True)
+        with pytest.raises(phalanx.TableNotFound):
+            phalanx.open(root)
+
+    def test_a_table_of_ours_needs_no_declaration(self, root):
+        schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+        phalanx.create(root, schema, ["p"])
+        with pytest.raises(phalanx.InvalidInput, match="open it without"):
+            phalanx.open(root, schema=schema)
+
+    def test_declared_fields_that_do_not_fit(self, events):
+        with pytest.raises(phalanx.InvalidInput, match="give another partition_by"):
+            phalanx.open(events, partition_by=["country"])
+
+
+class TestFunctions:
+    def write(self, root, level, rows, partition_by):
+        write_leaf(root, f"{level}.lance", rows)
+        return phalanx.open(root, partition_by=[partition_by])
+
+    def test_a_function_that_rows_confirm_is_used(self, root):
+        table = self.write(root, "s_trunc=ab", [{"id": 1, "s": "abc"}], "truncate(2, s)")
+        assert table.scan(where="s = 'xyz'").plan().selected == 0
+        assert ids(table, "s = 'abc'") == [1]
+
+    @pytest.mark.parametrize(
+        ("level", "entry", "where"),
+        [
+            ("id_bucket=3", "bucket(1000, id)", "id = 5"),
+            ("id_hash=00000000", "hash(id)", "id = 5"),
+            ("s_trunc=zz", "truncate(2, s)", "s = 'abc'"),
+        ],
+    )
+    def test_a_function_that_rows_contradict_is_not(self, root, level, entry, where):
+        """Others may hash or truncate in another way: no row may be lost for that."""
+        table = self.write(root, level, [{"id": 5, "s": "abc"}], entry)
+        assert ids(table, where) == [5]
+        assert ids(table, f"NOT ({where})") == []
+        with pytest.raises(phalanx.UnsupportedTable, match="not where"):
+            table.append([{"id": 6, "s": "abc"}])
+        with pytest.raises(phalanx.UnsupportedTable, match="not where"):
+            hive.adopt(root, partition_by=[entry])
+
+    def test_time_in_another_zone_than_utc_is_noticed(self, root):
+        times = pa.array([dt.datetime(2025, 1, 1, 3)], pa.timestamp("us", "UTC"))
+        write_leaf(root, "ts_year=2024.lance", pa.table({"id": [1], "ts": times}))
+        table = phalanx.open(root, partition_by=["year(ts)"])
+        assert ids(table, "ts >= '2025-01-01T00:00:00Z'") == [1]
+
+    def test_numbers_may_be_truncated_toward_zero(self, root):
+        write_leaf(root, "i_trunc=0.lance", [{"id": 1, "i": -5}])
+        write_leaf(root, "i_trunc=-10.lance", [{"id": 2, "i": -15}])
+        table = phalanx.open(root, partition_by=["truncate(10, i)"])
+        assert (ids(table, "i = -5"), ids(table, "i = -15")) == ([1], [2])
+        assert table.scan(where="i > 50").plan().selected == 0
+
+
+class TestChanges:
+    def test_one_partition_takes_an_append(self, events):
+        table = phalanx.open(events)
+        table.append([{"id": 5, "event_date": dt.date(2025, 12, 10), "country": "US"}])
+        assert lance.dataset(f"{events}/event_date=2025-12-10/country=US.lance").to_table()[
+            "id"
+        ].to_pylist() == [1, 5]
+        assert ids(table) == ids(phalanx.open(events)) == [1, 2, 3, 4, 5]
+
+    def test_a_new_partition_gets_the_schema_of_the_others(self, events):
+        phalanx.open(events).append([{"id": 5, "event_date": None, "country": ""}])
+        path = "event_date=__HIVE_DEFAULT_PARTITION__/country=.lance"
+        assert lance.dataset(f"{events}/{path}").schema == pa.schema([("id", pa.int64())])
+        assert ids(phalanx.open(events), "country = ''") == [5]
+
+    def test_several_do_not(self, events):
+        before = paths_in(events)
+        with pytest.raises(phalanx.InvalidInput, match="append to one partition at a time"):
+            phalanx.open(events).append([{"id": 5, "country": "A"}, {"id": 6, "country": "B"}])
+        assert (paths_in(events), ids(phalanx.open(events))) == (before, [1, 2, 3, 4])
+
+    def test_nor_do_they_in_two_steps_of_one_transaction(self, events):
+        def append_twice():
+            with phalanx.open(events).transaction() as tx:
+                tx.append([{"id": 5, "country": "A"}])
+                tx.append([{"id": 6, "country": "B"}])
+
+        with pytest.raises(phalanx.UnsupportedTable, match="in several steps"):
+            append_twice()
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+
+    def test_overwriting_is_idempotent_and_allowed(self, events):
+        rows = [{"id": 7, "event_date": dt.date(2025, 12, 10), "country": c} for c in ("US", "DE")]
+        for _ in range(2):
+            phalanx.open(events).overwrite(rows, mode="partitions")
+            assert ids(phalanx.open(events)) == [2, 3, 4, 7, 7]
+        phalanx.open(events).overwrite(rows)
+        assert ids(phalanx.open(events)) == [7, 7]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda t: t.delete("id = 1"),
+            lambda t: t.update({"id": "0"}),
+            lambda t: t.merge([{"id": 1, "country": "US"}], on=["id"]),
+            lambda t: t.add_column("x", pa.int8()),
+            lambda t: t.evolve_partitioning(["country"]),
+            lambda t: t.set_properties({"a": "b"}),
+            lambda t: t.tag("now"),
+            lambda t: t.optimize(),
+            lambda t: t.vacuum(),
+            lambda t: t.check(),
+            lambda t: t.repair(),
+            lambda t: t.make_strong(),
+            lambda t: t.append([{"id": 1, "country": "US"}], transaction_id="once"),
+        ],
+    )
+    def test_everything_else_needs_a_manifest(self, events, change):
+        with pytest.raises(phalanx.PhalanxError, match="adopt"):
+            change(phalanx.open(events))
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+
+    def test_data_that_does_not_fit_is_refused(self, events):
+        with pytest.raises(phalanx.InvalidInput):
+            phalanx.open(events).append([{"id": "many", "country": "US"}])
+
+    def test_leaves_of_others_are_seen(self, events):
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+        write_leaf(events, "event_date=2025-12-12/country=US.lance", [{"id": 5}])
+        shutil.rmtree(events / "event_date=2025-12-10" / "country=CN.lance")
+        assert ids(phalanx.open(events)) == [1, 3, 4, 5]
+
+    def test_rows_of_others_are_seen_without_another_listing(self, events):
+        table = phalanx.open(events)
+        more = pa.table({"id": [5]})
+        lance.write_dataset(more, f"{events}/event_date=2025-12-10/country=US.lance", mode="append")
+        assert ids(table) == [1, 2, 3, 4, 5]
+
+
+class TestCache:
+    @pytest.fixture
+    def old(self, events):
+        """A tree whose folders were changed long ago."""
+        for folder in [events, *events.iterdir()]:
+            os.utime(folder, (1_000_000_000, 1_000_000_000))
+        return events
+
+    def test_a_tree_is_listed_once(self, old, monkeypatch):
+        phalanx.open(old)
+        monkeypatch.setattr("phalanx.interop.hive_tree.walk", None)
+        assert ids(phalanx.open(old)) == [1, 2, 3, 4]
+
+    def test_until_one_of_its_folders_changes(self, old):
+        assert ids(phalanx.open(old)) == [1, 2, 3, 4]
+        write_leaf(old, "event_date=2025-12-11/country=DE.lance", [{"id": 5}])
+        assert ids(phalanx.open(old)) == [1, 2, 3, 4, 5]
+
+    def test_and_for_each_declaration(self, old):
+        assert phalanx.open(old).schema.field("event_date").type == pa.date32()
+        fields = [("id", pa.int64()), ("event_date", pa.string()), ("country", pa.string())]
+        table = phalanx.open(old, schema=pa.schema(fields))
+        assert table.schema.field("event_date").type == pa.string()
+        assert phalanx.open(old).schema.field("event_date").type == pa.date32()
+
+
+class TestAdoption:
+    @TREES
+    @pytest.mark.parametrize("with_manifest", [True, False])
+    def test_a_tree_becomes_a_table(self, root, tree, with_manifest):
+        golden(root, tree, with_manifest)
+        metadata = read_metadata(tree["properties"], "here")
+        before = {path: _data(root / path) for path in paths_in(root)}
+        if with_manifest:
+            table = hive.adopt(root)
+        else:
+            table = hive.adopt(root, metadata.schema, metadata.partition_by)
+        assert table.check().ok
+        assert {path: _data(root / path) for path in paths_in(root)} == before
+        for query in tree["queries"]:
+            assert ids(table, query["where"]) == query["ids"]
+        texts = lance.dataset(f"{root}/__manifest").metadata
+        assert read_metadata(texts, "here").schema == metadata.schema
+
+    def test_then_it_takes_everything(self, events):
+        table = hive.adopt(events)
+        day = dt.date(2025, 12, 10)
+        table.append([{"id": 5, "event_date": day, "country": c} for c in ("US", "new")])
+        table.update({"id": "id + 100"}, "country = 'US'")
+        table.delete("country = 'FR'")
+        table.optimize()
+        assert ids(table) == [2, 5, 101, 103, 105]
+        assert ids(phalanx.open(events, version=1)) == [1, 2, 3, 4]
+        table.rollback(1)
+        assert ids(table) == [1, 2, 3, 4]
+        table.vacuum(NOTHING, force=True)
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+        assert table.check().ok
+
+    def test_rows_that_were_deleted_do_not_come_back(self, events):
+        """The first version of a leaf of others has rows."""
+        table = hive.adopt(events)
+        table.delete("country = 'CN'")
+        table.append([{"id": 9, "event_date": dt.date(2025, 12, 10), "country": "CN"}])
+        assert ids(table, "country = 'CN'") == [9]
+
+    def test_leaves_of_others_are_never_deleted(self, events):
+        table = hive.adopt(events)
+        table.delete("TRUE")
+        before = paths_in(events)
+        report = table.vacuum(NOTHING, force=True)
+        assert paths_in(events) == before
+        assert len(report.notes) == 4
+
+    def test_a_declared_schema(self, events):
+        fields = [("country", pa.string()), ("id", pa.int64()), ("event_date", pa.string())]
+        table = hive.adopt(events, pa.schema(fields))
+        assert table.schema == pa.schema(fields)
+        assert ids(table, "event_date = '2025-12-11'") == [3, 4]
+        assert table.check().ok
+
+    def test_it_is_done_once(self, events):
+        hive.adopt(events)
+        with pytest.raises(phalanx.TableExists):
+            hive.adopt(events)
+
+    def test_what_is_no_tree(self, root):
+        with pytest.raises(phalanx.TableNotFound):
+            hive.adopt(root)
+
+    def test_two_folders_with_one_value(self, root):
+        for text in ("1", "01"):
+            write_leaf(root, f"month={text}.lance", [{"id": int(text)}])
+        schema = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+        assert ids(phalanx.open(root, schema=schema), "month = 1") == [1, 1]
+        with pytest.raises(phalanx.UnsupportedTable, match="are one partition"):
+            hive.adopt(root, schema)
+
+    def test_floats_that_are_only_in_the_path(self, root):
+        """A table takes floats from its files, for there are two zeros."""
+        write_leaf(root, "x=0.5.lance", [{"id": 1}])
+        schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
+        assert phalanx.open(root, schema=schema).scan().to_arrow()["x"].to_pylist() == [0.5]
+        with pytest.raises(phalanx.UnsupportedTable, match="see 'x'"):
+            hive.adopt(root, schema)
+
+    @pytest.mark.parametrize("step", ["adopt.leaves-checked", "adopt.before-commit"])
+    def test_a_failure_leaves_the_tree_as_it_was(self, events, monkeypatch, step):
+        monkeypatch.setenv("PHALANX_FAILPOINT", f"{step}:raise")
+        with pytest.raises(OSError, match="failpoint"):
+            hive.adopt(events)
+        monkeypatch.delenv("PHALANX_FAILPOINT")
+        assert not (events / "__manifest").exists()
+        assert ids(phalanx.open(events)) == [1, 2, 3, 4]
+        assert ids(hive.adopt(events)) == [1, 2, 3, 4]
+
+
+def _data(leaf):
+    return sorted(path.name for path in (leaf / "data").iterdir())
