@@ -140,7 +140,8 @@ class Leaf:
                     handle = self._numbered(self.open(EMPTY_VERSION))
             if handle is None:
                 handle = self._numbered(self.created()[0])
-            if handle.version != EMPTY_VERSION:
+            # Another client may have written rows to the first version.
+            if handle.version != EMPTY_VERSION or handle.get_fragments():
                 delta = replace(delta, replaced=True)
         else:
             handle = self.open(base)

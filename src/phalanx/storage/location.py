@@ -52,8 +52,11 @@ class Location:
         return self.child(MANIFEST)
 
     def child(self, name: str) -> str:
-        """The URI of a folder in the root. Raises InvalidInput for a name that leads out of it."""
-        if not name or name in (".", "..") or "/" in name or "\\" in name:
+        """The URI of a folder in the root, or of one inside of such a folder (`a/b`).
+
+        Raises InvalidInput for a name that leads out of the root.
+        """
+        if "\\" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise InvalidInput(f"{name!r} does not lie inside the table {self.uri}")
         return f"{self.uri}/{name}"
 
