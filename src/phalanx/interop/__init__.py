@@ -1,9 +1,10 @@
-"""Other formats: Parquet trees and Delta tables, in and out.
+"""Other formats: Parquet trees and Delta tables, in and out, and tables of other Lance clients.
 
 An export writes the rows of a snapshot in another format, an import makes a table of them. Nothing
 below this package knows about it.
 """
 
 from phalanx.interop import delta, parquet
+from phalanx.interop.upgrade import upgrade
 
-__all__ = ["delta", "parquet"]
+__all__ = ["delta", "parquet", "upgrade"]

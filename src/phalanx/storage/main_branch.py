@@ -89,17 +89,43 @@ class MainBranch:
 
         No commit up to that version counts as foreign then, and every later one does.
         """
-        main = self._open(None)
+        return self._sealed(self._open(None))
+
+    def _sealed(self, main: Any) -> int:
         if not _is_ours(main, int(main.version)):
-            known = LanceOperation.UpdateMap({"phalanx.known": "true"})
-            main = lance.LanceDataset.commit(
-                main,
-                LanceOperation.UpdateConfig(table_metadata_updates=known),
-                read_version=main.version,
-                storage_options=self._location.options,
-                commit_message=COMMIT_MESSAGE,
-            )
+            main = self._marked(main)
         return int(main.version)
+
+    def _marked(self, handle: Any, detached: bool = False) -> Any:
+        """A version with the same rows as another, which says that they are known."""
+        known = LanceOperation.UpdateMap({"phalanx.known": "true"})
+        return lance.LanceDataset.commit(
+            handle,
+            LanceOperation.UpdateConfig(table_metadata_updates=known),
+            read_version=handle.version,
+            detached=detached,
+            storage_options=self._location.options,
+            commit_message=COMMIT_MESSAGE,
+        )
+
+    def take_over(self, version: int | None) -> int:
+        """Make a version that another client has written the table's own, and return its number.
+
+        That is another number if a mark had to be written; None is the newest on main. No commit on
+        main counts as foreign then. If main has gone on since the version, it shows the version
+        again: what came after it was never part of the table.
+        """
+        main = self._open(None)
+        newest = int(main.version)
+        if version is None or version == newest:
+            sealed = self._sealed(main)
+            if version is None or sealed <= newest + 1:
+                return sealed
+            version = newest  # somebody has committed in between
+        if version < DETACHED:
+            version = int(self._marked(self._open(version), detached=True).version)
+        self.publish(version, over_all=True)
+        return version
 
     def foreign_commits(self) -> list[ForeignCommit]:
         """The commits of others since the last publication that changed rows, oldest first.

@@ -1,0 +1,76 @@
+"""Leaves of another client that become leaves of a table of ours, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from phalanx.errors import UnsupportedTable
+from phalanx.model.schema import TableSchema, field_id
+from phalanx.storage.field_ids import ids_of, lance_schema
+from phalanx.storage.lance_types import stored_batches
+from phalanx.storage.leaf import Leaf, open_leaf
+from phalanx.storage.leaf_delta import LeafDelta
+from phalanx.storage.location import Location
+from phalanx.storage.main_branch import MainBranch
+from phalanx.storage.names import without_branch
+from phalanx.storage.records import LeafRow
+
+
+def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> LeafRow:
+    """The row of a leaf once its version is the table's own, with its size.
+
+    A version on a branch is copied to the leaf itself. Raises UnsupportedTable if the leaf does not
+    have the table's field ids, and CorruptTable if the version cannot be read.
+    """
+    folder, branch = without_branch(row.location)
+    main = MainBranch(location, folder)
+    version = row.read_version
+    if branch is not None:
+        version = _copied(location, folder, row, schema)
+    version = main.take_over(version)
+    handle = open_leaf(location, folder, version)
+    _check_fields(handle, schema, location.child(folder))
+    fragments = [fragment.metadata for fragment in handle.get_fragments()]
+    return LeafRow(
+        index=row.index,
+        object_id=row.object_id,
+        location=folder,
+        read_version=version,
+        spec_id=row.spec_id,
+        keys=row.keys,
+        version_number=1,
+        row_count=int(handle.count_rows()),
+        byte_count=sum(file.file_size_bytes or 0 for f in fragments for file in f.files),
+        fragment_count=len(fragments),
+    )
+
+
+def _copied(location: Location, folder: str, row: LeafRow, schema: TableSchema) -> int:
+    """A detached version of a leaf that has the rows of a version on one of its branches."""
+    branch, leaf = Leaf(location, row.location, schema), Leaf(location, folder, schema)
+    newest = leaf.newest()
+    batches = branch.scan(row.read_version, schema.tagged.names, None)
+    written = leaf.writer(newest).write_batches(
+        stored_batches(batches, schema.stored), schema.stored
+    )
+    return leaf.commit(newest, LeafDelta(added=(written,), replaced=True))
+
+
+def _check_fields(handle: Any, schema: TableSchema, uri: str) -> None:
+    """Refuse a leaf in which a column has another id than in the table: it would be read as NULL.
+
+    The specification says that ids are consistent.
+    """
+    physical = handle.lance_schema
+    if physical == lance_schema(schema):
+        return
+    ids = set(ids_of(physical))
+    own: Sequence[tuple[str, int]] = [(field.name(), field.id()) for field in physical.fields()]
+    table = {field.name: field_id(field) for field in schema.tagged}
+    for name, id in own:
+        if name in table and table[name] != id and table[name] not in ids:
+            raise UnsupportedTable(
+                f"the leaf {uri} has the id {id} for the column {name}, and the table has "
+                f"{table[name]}: its client must write it with the ids of the table"
+            )
