@@ -208,7 +208,7 @@ def random_rows(chance, count):
     return [
         {
             "id": number,
-            "day": maybe(dt.date(1968, 1, 1) + dt.timedelta(chance.randrange(1500))),
+            "day": maybe(dt.date(1968, 1, 1) + dt.timedelta(40 * chance.randrange(40))),
             "ts": maybe(dt.datetime(1969, 11, 1) + dt.timedelta(hours=chance.randrange(3000))),
             "text": maybe(chance.choice(words)),
             "n": maybe(chance.choice([-(2**31), 2**31 - 1, *range(-25, 26)])),
@@ -268,23 +268,22 @@ class TestAppendixD:
         wanted = [r["id"] for r in lines if all(r[source] == line[source] for source in sources)]
         assert sorted(scan.to_arrow()["id"].to_pylist()) == wanted
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", range(2))
     @pytest.mark.parametrize("name", APPENDIX_D)
     def test_pruning_loses_no_row(self, root, tmp_path, name, seed):
         chance = random.Random(f"{name} {seed}")
         lines = random_rows(chance, 150)
         table = write(root, name, lines)
         plain = lance.write_dataset(pa.Table.from_pylist(lines, schema=SOURCES), tmp_path / "plain")
-        for _ in range(2):
-            conditions = list(filters(chance, lines))
-            conditions += [f"({a}) OR ({b})" for a, b in itertools.pairwise(conditions)]
-            conditions += [
-                f"({a}) AND NOT ({b})" for a, b in zip(conditions, conditions[3:], strict=False)
-            ]
-            for where in conditions:
-                wanted = sorted(plain.to_table(columns=["id"], filter=where)["id"].to_pylist())
-                assert ids(table, where=where) == wanted, where
-                assert table.count(where) == len(wanted), where
+        conditions = list(filters(chance, lines))
+        conditions += [f"({a}) OR ({b})" for a, b in itertools.pairwise(conditions)]
+        conditions += [
+            f"({a}) AND NOT ({b})" for a, b in zip(conditions, conditions[3:], strict=False)
+        ]
+        for where in conditions:
+            wanted = sorted(plain.to_table(columns=["id"], filter=where)["id"].to_pylist())
+            assert ids(table, where=where) == wanted, where
+            assert table.count(where) == len(wanted), where
 
     def test_a_zoned_timestamp_is_cut_on_its_own_clock(self, root):
         """DataFusion looks at the clock of the column's zone, and our transform at UTC."""

@@ -5,6 +5,6 @@ below this package knows about it.
 """
 
 from phalanx.interop import delta, parquet
-from phalanx.interop.upgrade import upgrade
+from phalanx.interop.upgrading import upgrade
 
 __all__ = ["delta", "parquet", "upgrade"]
