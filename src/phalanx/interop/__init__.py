@@ -5,6 +5,7 @@ below this package knows about it.
 """
 
 from phalanx.interop import delta, parquet
+from phalanx.interop.adoption import adopt
 from phalanx.interop.upgrading import upgrade
 
-__all__ = ["delta", "parquet", "upgrade"]
+__all__ = ["adopt", "delta", "parquet", "upgrade"]

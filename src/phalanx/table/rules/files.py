@@ -68,7 +68,9 @@ class FileMissing(FileRule):
         for folder in folders:
             for path, size in folder.missing.items():
                 what = "a file that a snapshot needs is missing"
-                yield self.problem(what, f"{folder.name}/{path}", size)
+                # A file of another dataset has its whole path.
+                is_whole = path.startswith("/") or "://" in path
+                yield self.problem(what, path if is_whole else f"{folder.name}/{path}", size)
 
 
 class FileDamaged(FileRule):
