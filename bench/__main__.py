@@ -19,6 +19,7 @@ ALL = (
     "evolve",
     "optimize",
     "interop",
+    "upgrade",
     "bridge",
     "spark_scan",
     "spark_prune",

@@ -12,12 +12,13 @@ Expressions that equal a transform of ours become that transform, so that filter
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import CorruptTable, InvalidInput, UnsupportedTable
 from phalanx.model.literals import Literal
@@ -88,40 +89,58 @@ class EarlierManifest(ManifestVersion):
         """
         own = ("object_id", _LOCATION, READ_VERSION, READ_BRANCH, READ_TAG)
         rows = super().leaves(list(dict.fromkeys([*columns, *own])), ids=ids)
-        wanted = [name for name in columns if name in rows.schema.names]
         if _LOCATION not in columns and READ_VERSION not in columns:
-            return rows.select(wanted)
-        pinned = list(self._pinned(rows))
-        folders = pa.array([folder for folder, _ in pinned], pa.string())
-        versions = pa.array([version for _, version in pinned], pa.uint64())
-        rows = _with(_with(rows, _LOCATION, folders), READ_VERSION, versions)
-        return rows.select([name for name in columns if name in rows.schema.names])
+            return rows.select([name for name in columns if name in rows.schema.names])
+        rows = _with(rows, READ_VERSION, _column(rows, READ_VERSION, pa.uint64()))
+        rows = _with(rows, _LOCATION, pc.utf8_rtrim(_column(rows, _LOCATION, pa.string()), "/"))
+        self._refuse_lost(rows)
+        return self._resolved(rows).select([name for name in columns if name in rows.schema.names])
 
     def timeline(self) -> list[TimelineRow]:
         """The earlier specification has no timelines."""
         return []
 
-    def _pinned(self, rows: pa.Table) -> Iterator[tuple[str, int | None]]:
-        """The folder and version of each leaf."""
-        names = ("object_id", _LOCATION, READ_VERSION, READ_BRANCH, READ_TAG)
-        cells = [
-            rows.column(name).to_pylist() if name in rows.schema.names else [None] * rows.num_rows
-            for name in names
-        ]
-        with ThreadPoolExecutor(_READERS) as pool:
-            yield from pool.map(self._pin, *cells)
-
-    def _pin(
-        self, id: str, folder: str | None, version: int | None, branch: str | None, tag: str | None
-    ) -> tuple[str, int | None]:
-        if folder is None:
+    def _refuse_lost(self, rows: pa.Table) -> None:
+        """Raise CorruptTable for a leaf that is nowhere."""
+        lost = rows.filter(pc.is_null(rows.column(_LOCATION))).column("object_id").to_pylist()
+        if lost:
             raise CorruptTable(
-                f"the row {id} in the manifest of {self.location.uri} has no location, so its rows "
-                "cannot be read: its client must write it"
+                f"the row {lost[0]} in the manifest of {self.location.uri} has no location, so its "
+                "rows cannot be read: its client must write it"
             )
-        folder = folder.rstrip("/")
+
+    def _resolved(self, rows: pa.Table) -> pa.Table:
+        """Leaves with the folders of their branches, and versions instead of tags."""
+        branches, tags = (_column(rows, name, pa.string()) for name in (READ_BRANCH, READ_TAG))
+        named = pc.or_(pc.is_valid(branches), pc.is_valid(tags))
+        if not pc.any(named).as_py():
+            return rows
+        names = ("object_id", _LOCATION, READ_VERSION)
+        cells = zip(
+            named.to_pylist(),
+            *(rows.column(name).to_pylist() for name in names),
+            branches.to_pylist(),
+            tags.to_pylist(),
+            strict=True,
+        )
+        with ThreadPoolExecutor(_READERS) as pool:
+            places = list(pool.map(lambda cells: self._place(*cells), cells))
+        folders = pa.array([folder for folder, _ in places], pa.string())
+        versions = pa.array([version for _, version in places], pa.uint64())
+        return _with(_with(rows, _LOCATION, folders), READ_VERSION, versions)
+
+    def _place(
+        self,
+        is_named: bool,
+        id: str,
+        folder: str,
+        version: int | None,
+        branch: str | None,
+        tag: str | None,
+    ) -> tuple[str, int | None]:
+        """The folder and version of a leaf."""
         match version, branch, tag:
-            case _, None, None:
+            case _ if not is_named:
                 return folder, version
             case int(), str(), None:
                 return _place(folder, Reference(branch, version))
@@ -141,7 +160,14 @@ def _place(folder: str, reference: Reference) -> tuple[str, int]:
     return branch_folder(folder, reference.branch), reference.version
 
 
-def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
+def _column(rows: pa.Table, name: str, type: pa.DataType) -> Any:
+    """A column of a type; NULL everywhere if there is none."""
+    if name not in rows.schema.names:
+        return pa.nulls(rows.num_rows, type)
+    return rows.column(name).cast(type)
+
+
+def _with(rows: pa.Table, name: str, column: Any) -> pa.Table:
     if name not in rows.schema.names:
         return rows.append_column(name, column)
     return rows.set_column(rows.schema.names.index(name), name, column)

@@ -89,12 +89,10 @@ class MainBranch:
 
         No commit up to that version counts as foreign then, and every later one does.
         """
-        return self._sealed(self._open(None))
+        return int(self._sealed(self._open(None)).version)
 
-    def _sealed(self, main: Any) -> int:
-        if not _is_ours(main, int(main.version)):
-            main = self._marked(main)
-        return int(main.version)
+    def _sealed(self, main: Any) -> Any:
+        return main if _is_ours(main, int(main.version)) else self._marked(main)
 
     def _marked(self, handle: Any, detached: bool = False) -> Any:
         """A version with the same rows as another, which says that they are known."""
@@ -108,10 +106,10 @@ class MainBranch:
             commit_message=COMMIT_MESSAGE,
         )
 
-    def take_over(self, version: int | None) -> int:
-        """Make a version that another client has written the table's own, and return its number.
+    def take_over(self, version: int | None) -> Any:
+        """Make a version that another client has written the table's own, and return it, open.
 
-        That is another number if a mark had to be written; None is the newest on main. No commit on
+        It has another number if a mark had to be written; None is the newest on main. No commit on
         main counts as foreign then. If main has gone on since the version, it shows the version
         again: what came after it was never part of the table.
         """
@@ -119,13 +117,14 @@ class MainBranch:
         newest = int(main.version)
         if version is None or version == newest:
             sealed = self._sealed(main)
-            if version is None or sealed <= newest + 1:
+            if version is None or sealed.version <= newest + 1:
                 return sealed
             version = newest  # somebody has committed in between
+        handle = self._open(version)
         if version < DETACHED:
-            version = int(self._marked(self._open(version), detached=True).version)
-        self.publish(version, over_all=True)
-        return version
+            handle = self._marked(handle, detached=True)
+        self.publish(int(handle.version), over_all=True)
+        return handle
 
     def foreign_commits(self) -> list[ForeignCommit]:
         """The commits of others since the last publication that changed rows, oldest first.

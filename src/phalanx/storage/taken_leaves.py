@@ -9,7 +9,7 @@ from phalanx.errors import UnsupportedTable
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.lance_types import stored_batches
-from phalanx.storage.leaf import Leaf, open_leaf
+from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.main_branch import MainBranch
@@ -28,15 +28,14 @@ def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> LeafRow
     version = row.read_version
     if branch is not None:
         version = _copied(location, folder, row, schema)
-    version = main.take_over(version)
-    handle = open_leaf(location, folder, version)
+    handle = main.take_over(version)
     _check_fields(handle, schema, location.child(folder))
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     return LeafRow(
         index=row.index,
         object_id=row.object_id,
         location=folder,
-        read_version=version,
+        read_version=int(handle.version),
         spec_id=row.spec_id,
         keys=row.keys,
         version_number=1,
