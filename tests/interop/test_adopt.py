@@ -6,6 +6,7 @@ import os
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 
 import phalanx
 from phalanx.interop import adopt
@@ -234,6 +235,18 @@ class TestSources:
         opened.delete("id > 0")
         opened.vacuum(older_than=dt.timedelta(0), force=True)
         assert lance.dataset(f"{base}/us", storage_options=s3_options).count_rows() == 1
+
+    def test_a_file_that_is_gone_from_s3(self, s3_options, request):
+        base = f"s3://lake/{request.node.name}"
+        lance.write_dataset(table_of(lines(1, 2)), f"{base}/us", storage_options=s3_options)
+        table = adopt(
+            f"{base}/table", SCHEMA, ["country"], {"US": f"{base}/us"}, storage_options=s3_options
+        )
+        (path,) = table.files().column("path").to_pylist()
+        folder, _, name = path.rpartition("/")
+        LanceFileSession(folder, storage_options=s3_options).delete_file(name)
+        (problem,) = table.check().damage
+        assert (problem.kind, problem.where) == ("file-missing", path)
 
 
 class TestValues:

@@ -43,7 +43,11 @@ class TestChildren:
     def test_a_folder_inside(self):
         assert Location("s3://lake/t").child("a1_v1$x$dataset") == "s3://lake/t/a1_v1$x$dataset"
 
-    @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc", "a\\b"])
+    def test_a_folder_inside_of_a_folder(self):
+        """A branch of a leaf is inside of the leaf."""
+        assert Location("s3://lake/t").child("leaf/tree/dev") == "s3://lake/t/leaf/tree/dev"
+
+    @pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "a//b", "a/", "/etc", "a\\b"])
     def test_none_leads_out_of_the_table(self, name):
         with pytest.raises(InvalidInput, match="does not lie inside"):
             Location("s3://lake/t").child(name)

@@ -29,7 +29,7 @@ from phalanx.model.transforms import EXTRACTS, Expression, Identity, Transform, 
 from phalanx.storage.head import Head
 from phalanx.storage.leaf_refs import Reference, tagged
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import SPEC_KEY, ManifestVersion
+from phalanx.storage.manifest import SPEC_KEY, ManifestVersion, OtherManifest
 from phalanx.storage.manifest_update import READ_VERSION
 from phalanx.storage.names import branch_folder
 from phalanx.storage.records import TimelineRow
@@ -49,14 +49,11 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     return EarlierManifest(manifest)
 
 
-class EarlierManifest(ManifestVersion):
-    """One version of the manifest of a table of the earlier specification."""
+class EarlierManifest(OtherManifest):
+    """One version of the manifest of a table of the earlier specification.
 
-    def __init__(self, manifest: ManifestVersion) -> None:
-        self.location, self.dataset = manifest.location, manifest.dataset
-        self.version, self.metadata = manifest.version, manifest.metadata
-        #: A tag of a leaf can be moved without a new version of the manifest.
-        self.identity = None
+    A tag of a leaf can be moved without a new version of it.
+    """
 
     def head(self) -> Head:
         """The head, from the table's metadata.

@@ -621,6 +621,16 @@ class ManifestVersion:
         return int(target.version)
 
 
+class OtherManifest(ManifestVersion):
+    """The manifest of a table in another form, which a form reads as if it were one of ours."""
+
+    def __init__(self, manifest: ManifestVersion) -> None:
+        self.location, self.dataset = manifest.location, manifest.dataset
+        self.version, self.metadata = manifest.version, manifest.metadata
+        #: What the form reads may change without a new version of the manifest.
+        self.identity = None
+
+
 class NoManifest(ManifestVersion):
     """The manifest of a table that does not exist yet. It cannot be read."""
 

@@ -1,12 +1,13 @@
-"""Tables of the earlier specification in Spark, before and after their upgrade."""
+"""Tables of other clients in Spark: of the earlier specification, upgraded, and adopted."""
 
 import lance
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
+from phalanx.interop import adopt
 from phalanx.model.transforms import expression
-from tests.conformance.appendices import DAY_1
+from tests.conformance.appendices import DAY_1, SCHEMA
 from tests.interop.earlier_tables import BY_DATE, EarlierTable, appendix_c, rows
 from tests.interop.test_earlier import APPENDIX_A_SCHEMA, branched
 from tests.interop.test_upgrade import BY_BUCKET
@@ -97,3 +98,18 @@ def test_md5_buckets_after_the_upgrade(lake):
     for id in range(12):
         assert opened.scan(where=f"id = {id}").count() == 2
         assert lake.rows(f"SELECT count(*) FROM {{db}}.t WHERE id = {id}") == [(2,)]
+
+
+def test_adopted(lake, tmp_path):
+    for country, id in (("US", 1), ("CA", 2)):
+        lance.write_dataset(rows((id, DAY_1, country)), tmp_path / country)
+    datasets = {country: tmp_path / country for country in ("US", "CA")}
+    adopt(lake.path / "t", SCHEMA, ["country"], datasets)
+    assert ids(lake.sql("SELECT * FROM {db}.t")) == [1, 2]
+    assert ids(lake.sql("SELECT * FROM {db}.t WHERE country = 'US'")) == [1]
+    lake.sql("INSERT INTO {db}.t VALUES (3, DATE '2025-12-10', 'US')")
+    lake.sql("UPDATE {db}.t SET country = 'US' WHERE id = 2")
+    lake.sql("DELETE FROM {db}.t WHERE id = 1")
+    assert lake.rows("SELECT id, country FROM {db}.t") == [(2, "US"), (3, "US")]
+    assert lance.dataset(tmp_path / "US").count_rows() == 1
+    assert lake.open("t").check().damage == []
