@@ -231,6 +231,49 @@ class TestPins:
         branch = lance.dataset(root / folder).checkout_version(("dev/one", None))
         assert branch.count_rows() == 3, "the branch stays"
 
+    def test_two_leaves_of_one_partition(self, root):
+        table, _ = self.make(root, read_version=2)
+        table.leaf(1, (DAY_1,), rows((3, DAY_1, "US")), read_version=1)
+        uri = table.commit()
+        assert [line["id"] for line in content(phalanx.open(uri))] == [1, 2, 3]
+        with pytest.raises(phalanx.UnsupportedTable, match="two leaves for one partition"):
+            upgrade(uri)
+
+    def test_a_version_that_is_gone(self, root):
+        table, _ = self.make(root, read_version=9)
+        uri = table.commit()
+        before = manifest(root).version
+        with pytest.raises(phalanx.CorruptTable):
+            upgrade(uri)
+        assert manifest(root).version == before
+
+    def test_partitions_of_null_and_of_negative_numbers(self, root):
+        spec = [
+            {
+                "field_id": "id_tens",
+                "source_ids": [0],
+                "expression": "col0 - (col0 % 10)",
+                "result_type": {"type": "int64"},
+            },
+            {
+                "field_id": "country",
+                "source_ids": [2],
+                "expression": "col0",
+                "result_type": {"type": "utf8"},
+            },
+        ]
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: spec})
+        table.leaf(1, (-10, None), rows((-19, DAY_1, None), (-10, DAY_1, None)), read_version=1)
+        table.leaf(1, (0, None), rows((-9, DAY_1, None), (9, DAY_1, None)), read_version=1)
+        table.leaf(1, (0, ""), rows((5, DAY_1, "")), read_version=1)
+        opened = upgrade(table.commit())
+        opened.append([row(-15, DAY_1, None), row(-1, DAY_1, ""), row(3, DAY_1, None)])
+        assert opened.scan().plan().total == 3
+        assert [line["id"] for line in content(opened)] == [-19, -15, -10, -9, -1, 3, 5, 9]
+        assert opened.scan(where="id < -9").plan().selected == 1
+        assert opened.scan(where="country IS NULL AND id > 0").plan().selected == 1
+        assert opened.check().problems == []
+
     def test_ids_that_are_not_the_tables(self, root):
         described = json.loads(json.dumps(APPENDIX_A_SCHEMA))
         for number, field in enumerate(described["fields"]):

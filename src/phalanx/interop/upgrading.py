@@ -175,6 +175,20 @@ def _complete(location: Location) -> None:
 
 
 def _check_leaves(snapshot: Snapshot, leaves: list[LeafRow], branches: str) -> None:
+    """Refuse leaves on branches, unless they are copied, and two leaves of one partition.
+
+    Two clients that create the same partition at once, under random names, make two leaves of it.
+    """
+    by_place: dict[object, LeafRow] = {}
+    for leaf in leaves:
+        for place in ((leaf.spec_id, leaf.keys), without_branch(leaf.location)[0]):
+            if place in by_place:
+                raise UnsupportedTable(
+                    f"the table {snapshot.location.uri} has two leaves for one partition, "
+                    f"{by_place[place].object_id} and {leaf.object_id}: its client must put their "
+                    "rows into one of them and remove the other"
+                )
+            by_place[place] = leaf
     on_branches = [leaf for leaf in leaves if without_branch(leaf.location)[1] is not None]
     if on_branches and branches == REFUSE:
         first = on_branches[0]
