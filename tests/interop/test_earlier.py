@@ -403,6 +403,26 @@ class TestVersionsToRead:
             phalanx.open(table.commit()).scan().to_arrow()
 
 
+def test_md5_buckets_of_a_table_of_ours(root):
+    """The same expression partitions a new table, too."""
+    schema = pa.schema([("id", pa.int32()), ("x", pa.string())])
+    bucket = phalanx.expr("abs(md5_int(concat(col0, col1))) % 4", ["id", "x"], name="bucket")
+    table = phalanx.create(root, schema, [bucket])
+    lines = [{"id": id, "x": None if id % 5 == 0 else str(id % 3)} for id in range(40)]
+    table.append(lines)
+    expected = {md5_bucket(4, line["id"], line["x"]) for line in lines}
+    assert set(table.partitions()["bucket"].to_pylist()) == expected
+    assert table.scan(where="id = 7 AND x = '1'").plan().selected == 1
+    table.change_type("id", pa.int64())
+    table.append(lines)
+    for line in lines:
+        condition = "IS NULL" if line["x"] is None else f"= '{line['x']}'"
+        assert table.count(f"id = {line['id']} AND x {condition}") == 2
+    table.drop_column("x")
+    table.append([{"id": 7}])
+    assert table.count("id = 7") == 3
+
+
 class TestWhatItIsNot:
     def test_it_is_only_read(self, root):
         uri = appendix_c(root).commit()

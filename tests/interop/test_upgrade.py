@@ -5,6 +5,7 @@ import json
 import os
 import signal
 
+import boto3
 import lance
 import pyarrow as pa
 import pytest
@@ -298,6 +299,30 @@ class TestForeign:
         table.append([row(10, DAY_1, "US")])
         assert len(content(phalanx.open(root))) == len(before) + 1
         assert phalanx.open(root, version=1).count() == len(before)
+
+
+def test_s3(root, s3_options, request):
+    appendix_c(root).commit()
+    store = boto3.client(
+        "s3",
+        endpoint_url=s3_options["endpoint"],
+        region_name=s3_options["region"],
+        aws_access_key_id=s3_options["access_key_id"],
+        aws_secret_access_key=s3_options["secret_access_key"],
+    )
+    for path in (path for path in root.rglob("*") if path.is_file()):
+        key = f"{request.node.name}/{path.relative_to(root).as_posix()}"
+        store.put_object(Bucket="lake", Key=key, Body=path.read_bytes())
+    uri = f"s3://lake/{request.node.name}"
+    before = content(phalanx.open(uri, storage_options=s3_options))
+    assert before == content(phalanx.open(root))
+    assert phalanx.check(uri, s3_options).ok
+    table = upgrade(uri, storage_options=s3_options)
+    assert content(table) == before
+    table.append([row(100, DAY_1, "US")])
+    opened = phalanx.open(uri, storage_options=s3_options)
+    assert len(content(opened)) == len(before) + 1
+    assert opened.check().damage == []
 
 
 def upgrade_with(uri, setting):
