@@ -14,7 +14,7 @@ import phalanx
 from phalanx.interop import upgrade, upgrading
 from phalanx.model.transforms import Identity, Md5Bucket, Year
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
-from tests.conformance.appendices import APPENDIX_A_SCHEMA, DAY_1, DAY_2, StockClient, row
+from tests.conformance.appendices import APPENDIX_A_SCHEMA, DAY_1, DAY_2, SCHEMA, StockClient, row
 from tests.conformance.test_foreign_manifest import write_foreign
 from tests.interop.earlier_tables import BY_DATE, LEAF_1, EarlierTable, appendix_c, rows
 from tests.interop.test_earlier import branched
@@ -231,6 +231,27 @@ class TestPins:
         assert opened.check().damage == []
         branch = lance.dataset(root / folder).checkout_version(("dev/one", None))
         assert branch.count_rows() == 3, "the branch stays"
+
+    def test_the_ids_of_dropped_columns_are_not_used_again(self, root):
+        schema = SCHEMA.append(pa.field("secret", pa.int64()))
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        batch = rows((1, DAY_1, "US", 42), schema=schema)
+        folder = table.leaf(1, (DAY_1,), batch, read_version=2)
+        lance.dataset(root / folder).drop_columns(["secret"])
+        opened = upgrade(table.commit())
+        opened.add_column("public", pa.int64())
+        assert opened.scan().to_arrow()["public"].to_pylist() == [None]
+        opened.append([row(2, DAY_1, "US") | {"public": 7}])
+        opened.optimize()
+        assert sorted(map(str, opened.scan().to_arrow()["public"].to_pylist())) == ["7", "None"]
+
+    def test_durably(self, root, monkeypatch):
+        monkeypatch.setenv("PHALANX_DURABLE", "1")
+        synced = []
+        monkeypatch.setattr(upgrading.fsync, "sync", lambda uris, since: synced.extend(uris))
+        table, folder = self.make(root, read_version=2)
+        upgrade(table.commit())
+        assert synced == [f"{root}/{folder}", f"{root}/__manifest"]
 
     def test_two_leaves_of_one_partition(self, root):
         table, _ = self.make(root, read_version=2)

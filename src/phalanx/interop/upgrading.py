@@ -29,16 +29,17 @@ import pyarrow as pa
 from phalanx.errors import ConflictError, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.interop.earlier import READ_BRANCH, READ_TAG
 from phalanx.model.specs import PartitionField
-from phalanx.storage import lance_errors
+from phalanx.storage import fsync, lance_errors
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest import ManifestVersion, SwapLost, exists
 from phalanx.storage.manifest_update import NAMESPACE, VERSION, ManifestUpdate
 from phalanx.storage.names import spec_of, without_branch
 from phalanx.storage.records import LeafRow, TransactionRecord
 from phalanx.storage.taken_leaves import taken_over
 from phalanx.table.table import Table
 from phalanx.transaction import lock
+from phalanx.transaction.commit import durable_by_default
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 
@@ -81,6 +82,11 @@ def upgrade(
             try:
                 with lock.held(location):
                     snapshot = Snapshot.latest(location)
+                    if not exists(location):
+                        raise UnsupportedTable(
+                            f"{location.uri} has no manifest, so there is nothing to upgrade: "
+                            "import it instead"
+                        )
                     if not snapshot.head.ours:
                         _upgrade(snapshot, branches)
                     _complete(location)
@@ -101,10 +107,15 @@ def _upgrade(snapshot: Snapshot, branches: str) -> None:
     leaves = snapshot.leaves.rows()
     _check_leaves(snapshot, leaves, branches)
     head = _first_head(snapshot.head)
+    durably, started = durable_by_default() and snapshot.location.is_local, time.time()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        pinned = list(pool.map(lambda r: taken_over(snapshot.location, r, head.schema), leaves))
+        taken = list(pool.map(lambda r: taken_over(snapshot.location, r, head.schema), leaves))
     reach("upgrade.leaves-pinned")
-    update = _update(snapshot, head, pinned)
+    highest = max((leaf.max_field_id for leaf in taken), default=0)
+    head = replace(head, max_field_id=max(head.max_field_id, highest))
+    update = _update(snapshot, head, [leaf.row for leaf in taken])
+    if durably:
+        fsync.sync([snapshot.location.child(leaf.row.location) for leaf in taken], started)
     with _guarded(snapshot.manifest) as manifest:
         reach("upgrade.guarded")
         try:
@@ -113,6 +124,8 @@ def _upgrade(snapshot: Snapshot, branches: str) -> None:
             # The commit may have landed even if its reply was lost.
             if not ManifestVersion(snapshot.location).has_transaction(head.transaction_id):
                 raise
+    if durably:
+        fsync.sync([snapshot.location.manifest], started)
     reach("upgrade.rows-replaced")
 
 
@@ -122,7 +135,7 @@ def _guarded(manifest: ManifestVersion) -> Iterator[ManifestVersion]:
     guarded = manifest.guarded()
     try:
         yield guarded
-    except Exception:
+    except BaseException:
         if guarded is not manifest:
             with contextlib.suppress(PhalanxError, *lance_errors.LANCE_ERRORS):
                 manifest.unguard()

@@ -78,9 +78,9 @@ class BorrowedDataset:
         """Raise InvalidInput if its files cannot be those of a leaf with this schema."""
         own = {field.name: field for field in self.schema}
         wanted = {field.name: field for field in schema.stored}
-        for name in wanted.keys() - own.keys():
+        for name in sorted(wanted.keys() - own.keys()):
             raise self._refused(f"it has no column {name!r}")
-        for name in own.keys() - wanted.keys():
+        for name in sorted(own.keys() - wanted.keys()):
             raise self._refused(f"its column {name!r} is not in the schema of the table")
         for name, field in wanted.items():
             if own[name].type != field.type:

@@ -447,6 +447,7 @@ class ManifestVersion:
         _publish(self.dataset, {GUARD_KEY: GUARD_VALUE})
         guarded = ManifestVersion(self.location)
         if guarded.version != self.version + 1:
+            guarded.unguard()
             raise SwapLost(f"version {self.version} of the manifest is not the newest")
         return guarded
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.errors import UnsupportedTable
 from phalanx.model.schema import TableSchema, field_id
@@ -17,8 +18,17 @@ from phalanx.storage.names import without_branch
 from phalanx.storage.records import LeafRow
 
 
-def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> LeafRow:
-    """The row of a leaf once its version is the table's own, with its size.
+class TakenLeaf(NamedTuple):
+    """A leaf whose version is the table's own."""
+
+    row: LeafRow
+    #: The highest field id in its schema and files. Dropped columns have ids, too, and an id that
+    #: is used again would show their values.
+    max_field_id: int
+
+
+def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> TakenLeaf:
+    """Make the version of a leaf the table's own; its row has its size then.
 
     A version on a branch is copied to the leaf itself. Raises UnsupportedTable if the leaf does not
     have the table's field ids, and CorruptTable if the version cannot be read.
@@ -31,7 +41,9 @@ def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> LeafRow
     handle = main.take_over(version)
     _check_fields(handle, schema, location.child(folder))
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
-    return LeafRow(
+    files = [file for fragment in fragments for file in fragment.files]
+    ids = itertools.chain(ids_of(handle.lance_schema), *(file.fields for file in files))
+    taken = LeafRow(
         index=row.index,
         object_id=row.object_id,
         location=folder,
@@ -40,9 +52,10 @@ def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> LeafRow
         keys=row.keys,
         version_number=1,
         row_count=int(handle.count_rows()),
-        byte_count=sum(file.file_size_bytes or 0 for f in fragments for file in f.files),
+        byte_count=sum(file.file_size_bytes or 0 for file in files),
         fragment_count=len(fragments),
     )
+    return TakenLeaf(taken, max(ids, default=-1))
 
 
 def _copied(location: Location, folder: str, row: LeafRow, schema: TableSchema) -> int:
