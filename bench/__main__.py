@@ -20,6 +20,7 @@ ALL = (
     "optimize",
     "interop",
     "hive",
+    "upgrade",
     "bridge",
     "spark_scan",
     "spark_prune",

@@ -1,4 +1,4 @@
-"""`phalanx import` and `phalanx export`."""
+"""`phalanx import`, `phalanx export` and `phalanx upgrade`."""
 
 import json
 
@@ -8,6 +8,7 @@ from deltalake import DeltaTable
 
 import phalanx
 from phalanx.cli import main
+from tests.interop.earlier_tables import appendix_c
 
 
 @pytest.fixture
@@ -66,3 +67,18 @@ def test_refusals(table, run, tmp_path):
     code, _, err = run("import", table.uri, tmp_path / "tree")
     assert code == 1
     assert "there is already a table" in err
+
+
+def test_upgrade(run, tmp_path):
+    appendix_c(tmp_path / "t").commit()
+    code, out, _ = run("check", tmp_path / "t")
+    assert code == 0
+    assert "other-form" in out
+    code, out, _ = run("upgrade", tmp_path / "t")
+    assert (code, out) == (0, f"{tmp_path}/t: version 1 with 11 rows in 5 partitions\n")
+    assert run("check", tmp_path / "t")[1].startswith("ok: 5 leaves, 1 snapshot")
+    code, out, _ = run("upgrade", tmp_path / "t", "--branches", "copy", "--json")
+    assert json.loads(out)["version"] == 1
+    code, _, err = run("upgrade", tmp_path / "nothing")
+    assert code == 1
+    assert "there is no table" in err

@@ -48,6 +48,10 @@ class TestChildren:
         assert Location("s3://lake/t").child(path) == "s3://lake/t/a=%252F%23%3F/b=%C3%BC.lance"
         assert Location(tmp_path).child(path) == f"{tmp_path}/{path}"
 
+    def test_a_folder_inside_of_a_leaf(self):
+        """A branch of a leaf is inside of the leaf."""
+        assert Location("s3://lake/t").child("leaf/tree/dev") == "s3://lake/t/leaf/tree/dev"
+
     @pytest.mark.parametrize(
         "name",
         [

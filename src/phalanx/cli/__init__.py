@@ -163,7 +163,7 @@ def _age(arguments: Arguments) -> dt.timedelta | None:
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """A table that was made from another format."""
+    """A table that was made from another format, or from another client's table."""
 
     uri: str
     version: int
@@ -182,6 +182,15 @@ def _import(arguments: Arguments) -> object:
         arguments.path,
         arguments.table,
         [] if arguments.unpartitioned else arguments.partition_by,
+        storage_options=dict(arguments.storage_option),
+    )
+    return Imported(table.uri, table.version, table.scan().plan().total, table.count())
+
+
+def _upgrade(arguments: Arguments) -> object:
+    table = phalanx.interop.upgrade(
+        arguments.table,
+        branches=arguments.branches,
         storage_options=dict(arguments.storage_option),
     )
     return Imported(table.uri, table.version, table.scan().plan().total, table.count())
@@ -320,6 +329,16 @@ def _parser() -> argparse.ArgumentParser:
     exports = command("export", _export, "Write a table as Parquet files or as a Delta table.")
     other(exports, "the folder to write", "columns that become folders; by default the table's own")
     exports.add_argument("--overwrite", action="store_true", help="replace what is there")
+
+    upgrade = command(
+        "upgrade", _upgrade, "Make a table of ours of one that another client has made."
+    )
+    upgrade.add_argument(
+        "--branches",
+        choices=["refuse", "copy"],
+        default="refuse",
+        help="what to do with partitions that are read on a branch",
+    )
 
     command("check", _check, "Look for every inconsistency.")
     repair = command("repair", _repair, "Repair what check finds where that is possible.")

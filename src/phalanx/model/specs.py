@@ -99,7 +99,7 @@ class PartitionField:
             raise InvalidInput(f"{shown} must have exactly one of transform and expression")
         transform: Transform
         if value.get("transform") is None:
-            transform = Expression(_member(value, "expression", str, shown))
+            transform = transforms.expression(_member(value, "expression", str, shown))
         else:
             transform = transforms.from_json(_member(value, "transform", dict, shown))
         return PartitionField(name, tuple(sources), transform, jsonarrow.type_from_json(result))
@@ -247,7 +247,7 @@ def _parse_entry(
         columns = [_column(schema, name) for name in entry.columns]
         if not columns:
             raise InvalidInput(f"the expression {entry.sql!r} needs at least one column")
-        return [(entry.name, columns, Expression(entry.sql))]
+        return [(entry.name, columns, transforms.expression(entry.sql))]
     if not isinstance(entry, str):
         raise InvalidInput(f"cannot partition by {entry!r}: write a string or phalanx.expr(…)")
     if entry in schema.tagged.names:

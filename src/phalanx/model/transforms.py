@@ -32,6 +32,8 @@ Each transform is one class that owns everything about itself:
 Beyond its class a new transform needs its name in `partition_by` (`phalanx.model.specs`), and for
 joins without a shuffle its twin in Spark (`phalanx.spark.transforms`, `jvm/Functions.scala`).
 
+The buckets of the earlier specification (`phalanx.model.md5`) are expressions that are recognized.
+
 Time is cut in UTC: a zoned timestamp counts as its instant, one without a zone as if it were UTC.
 """
 
@@ -43,7 +45,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +65,7 @@ from phalanx.model.domains import (
 )
 from phalanx.model.expressions import check, evaluate_custom, same_custom, type_of_custom
 from phalanx.model.literals import Literal
+from phalanx.model.md5 import hashed_bytes, is_exact, md5_bucket
 from phalanx.model.parser import parse
 from phalanx.model.predicates import Call, Column, Name, Term, resolve_names
 from phalanx.model.sets import ALL_VALUES, EMPTY, FULL, ValueSet
@@ -687,6 +690,101 @@ class Expression(Transform):
     def spell(self, names: Sequence[str]) -> str:
         by_name = {f"col{i}": name for i, name in enumerate(names)}
         return re.sub(r"\bcol\d+\b", lambda column: by_name.get(column[0], column[0]), self.sql)
+
+
+@dataclass(frozen=True)
+class Md5Bucket(Expression):
+    """`abs(md5_int(col0)) % N`: the buckets of the earlier specification, as an expression.
+
+    DataFusion has no `md5_int`, so the expression is not evaluated but recognized.
+    """
+
+    def result_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        columns = {part for part in self._form.parts if isinstance(part, int)}
+        if max(columns) >= len(types):
+            raise InvalidInput(f"the expression {self.sql!r} needs {max(columns) + 1} columns")
+        self.apply([pa.nulls(0, type) for type in types])
+        return pa.int64()
+
+    def value_type(self, types: Sequence[pa.DataType]) -> pa.DataType:
+        return self.result_type(types)
+
+    def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        form = self._form
+        parts = [part if isinstance(part, str) else arrays[part] for part in form.parts]
+        return md5_bucket(parts, len(arrays[0]), form.num_buckets)
+
+    def resists_promotion(self, type: pa.DataType) -> bool:
+        return True  # A number of a wider type has the same text.
+
+    def project(self, values: Sequence[ValueSet], types: Sequence[pa.DataType]) -> ValueSet:
+        if not all(is_exact(type) for type in types):
+            return FULL  # Clients may have hashed another text for the same value.
+        null = any(source.null for source in values)
+        rows = _combinations(values, types)
+        if rows is None:
+            return ALL_VALUES.with_null(null)
+        buckets = _set_of(self.apply(rows))
+        if null and len(self._form.parts) > 1:
+            # `concat` of DataFusion passes over NULL, where the specification asks for NULL.
+            passed_over = [hashed_bytes(column).fill_null(b"") for column in rows]
+            buckets = buckets | _set_of(self.apply(passed_over))
+        return buckets
+
+    def term(self, columns: Sequence[Column]) -> Term | None:
+        return None  # No filter can say it: Lance has no such function.
+
+    @cached_property
+    def _form(self) -> _Md5Form:
+        form = _md5_form(self.sql)
+        assert form is not None, self.sql
+        return form
+
+
+class _Md5Form(NamedTuple):
+    """What `abs(md5_int(concat(…))) % N` hashes, numbers of columns and texts, and its N."""
+
+    parts: tuple[int | str, ...]
+    num_buckets: int
+
+
+def expression(sql: str) -> Expression:
+    """The transform of a custom expression; the buckets of the earlier specification are known."""
+    return Expression(sql) if _md5_form(sql) is None else Md5Bucket(sql)
+
+
+def _md5_form(sql: str) -> _Md5Form | None:
+    try:
+        term = parse(sql)
+    except InvalidInput:
+        return None
+    match term:
+        case Call(
+            function="%",
+            args=(
+                Call(function="abs", args=(Call(function="md5_int", args=(hashed,)),)),
+                Literal(kind="number", value=int() as number),
+            ),
+        ) if 1 <= number < 2**31:
+            terms = (
+                hashed.args
+                if isinstance(hashed, Call) and hashed.function == "concat"
+                else [hashed]
+            )
+            parts = [_md5_part(part) for part in terms]
+            known = tuple(part for part in parts if part is not None)
+            if len(known) == len(parts) and any(isinstance(part, int) for part in known):
+                return _Md5Form(known, number)
+    return None
+
+
+def _md5_part(term: Term) -> int | str | None:
+    match term:
+        case Name(path=(name,)) if (column := re.fullmatch(r"col(\d+)", name)) is not None:
+            return int(column[1])
+        case Literal(kind="string", value=str() as text):
+            return text
+    return None
 
 
 def from_json(value: dict[str, Any]) -> Transform:

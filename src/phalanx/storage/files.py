@@ -80,6 +80,8 @@ class VersionFiles:
     fragments: int
     #: Id, path and type of every field, including nested fields, depth first.
     fields: tuple[tuple[int, str, str], ...]
+    #: Files of other datasets, by URI. They are never ours to delete.
+    borrowed: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -258,17 +260,27 @@ class DatasetFolder:
         handle = self.open(version)
         number = int(handle.version)
         files: dict[str, int | None] = {}
+        borrowed: set[str] = set()
         size = 0
-        fragments = handle.get_fragments()
+        fragments, bases = handle.get_fragments(), handle.base_paths()
+
+        def add(path: str, base: int | None, bytes: int | None) -> None:
+            if base is None:
+                files[path] = bytes
+            elif base in bases:
+                folder = bases[base].path.rstrip("/")
+                inside = path if bases[base].is_dataset_root else path.partition("/")[2]
+                borrowed.add(f"{folder}/{inside}")
+
         for fragment in fragments:
             metadata = fragment.metadata
             for file in (*metadata.files, *(layer.data_file for layer in metadata.overlays)):
-                if getattr(file, "base_id", None) is None:
-                    files[f"data/{file.path}"] = file.file_size_bytes or None
+                base = getattr(file, "base_id", None)
+                add(f"data/{file.path}", base, file.file_size_bytes or None)
             size += sum(file.file_size_bytes or 0 for file in metadata.files)
             deletions = fragment.deletion_file()
             if deletions:
-                files[deletions] = None
+                add(deletions, metadata.deletion_file.base_id, None)
         files[self._version_files.get(number, f"_versions/d{number}.manifest")] = None
         return VersionFiles(
             files,
@@ -278,6 +290,7 @@ class DatasetFolder:
             size,
             len(fragments),
             tuple(_fields(handle.lance_schema.fields())),
+            frozenset(borrowed),
         )
 
     def _indexes(self, handle: Any) -> frozenset[str] | None:
@@ -307,6 +320,7 @@ class DatasetFolder:
             prefix = f"_indices/{index}/"
             if not any(file.path.startswith(prefix) for file in self.files):
                 gone.append(prefix)
+        gone += (uri for uri in version.borrowed if not _exists(uri, self.location))
         return sorted(gone)
 
     def main_versions(self) -> dict[int, File]:
@@ -407,6 +421,18 @@ class Main:
             for more in _by_version(branch, self._folder).values():
                 paths |= more
         return paths
+
+
+def _exists(uri: str, location: Location) -> bool:
+    """Whether there is a file of another dataset; one in a store that does not answer counts."""
+    if "://" not in uri:
+        return os.path.exists(uri)
+    folder, _, name = uri.rpartition("/")
+    try:
+        return bool(LanceFileSession(folder, storage_options=location.options).contains(name))
+    except LANCE_ERRORS as error:
+        lance_errors.raise_interrupt(error)
+        return True
 
 
 def _by_version(handle: Any, folder: DatasetFolder) -> dict[int, set[str]]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
-from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.errors import InvalidInput, PhalanxError, TableNotFound
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
 
 #: The modules that each read one form, in the order in which they are asked.
-MODULES: tuple[str, ...] = ("phalanx.interop.hive_tree",)
+MODULES: tuple[str, ...] = ("phalanx.interop.earlier", "phalanx.interop.hive_tree")
 
 
 class Form(Protocol):
@@ -59,6 +59,19 @@ def open_manifest(location: Location) -> ManifestVersion:
             )
         return manifest
     return _read(location, manifest) or manifest
+
+
+def read_other(location: Location) -> ManifestVersion | None:
+    """The table at a root if it has another form than ours; None for ours, damaged or not there."""
+    try:
+        manifest: ManifestVersion | None = ManifestVersion(location)
+    except TableNotFound:
+        manifest = None
+    except PhalanxError:
+        return None
+    if manifest is not None and manifest.table_id is not None:
+        return None
+    return _read(location, manifest)
 
 
 def _read(location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:

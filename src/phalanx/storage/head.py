@@ -236,7 +236,17 @@ class Head:
                 f"the table {uri} was made by another client, and its metadata cannot be read: "
                 f"{error}"
             ) from None
-        specs.sort(key=lambda spec: spec.id)
+        return Head.of_others(version, schema, specs, strong)
+
+    @staticmethod
+    def of_others(
+        version: int, schema: TableSchema, specs: Sequence[PartitionSpec], strong: bool
+    ) -> Head:
+        """The head of another client's table: it has no head row and is only read.
+
+        `version` is that of the manifest.
+        """
+        specs = sorted(specs, key=lambda spec: spec.id)
         return Head(
             sequence=version,
             committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
@@ -256,7 +266,7 @@ class Head:
         if not self.ours:
             raise UnsupportedTable(
                 f"the table {uri} was made by another client and has no head row: it can only be "
-                "read"
+                "read, until phalanx.interop.upgrade or `phalanx upgrade` makes it a table of ours"
             )
         unknown = self.writer_features - WRITER_FEATURES
         if unknown:

@@ -53,6 +53,10 @@ BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 65_536
 
 
+#: What Lance writes in the place of the id of a field that is in a file and not to be read.
+GONE = -2
+
+
 class Leaf:
     """A leaf's folder and the operations on it.
 
@@ -187,7 +191,7 @@ class Leaf:
         table_ids, needed = self.schema.id_set, self._needed
         written = (*delta.added, *(part.new for part in delta.rewritten))
         for file in (f for part in written for frag in part.fragments for f in frag.files):
-            have = set(file.fields)
+            have = set(file.fields) - {GONE}
             lost = next((name for name, ids in needed if not have & ids), None)
             if not have <= table_ids or lost is not None:
                 what = "other columns" if lost is None else f"none for {lost!r}"
@@ -374,10 +378,12 @@ class Leaf:
 
     def data_files(self, version: int | None) -> Iterator[DataFileRow]:
         """The data files of a version."""
-        for fragment in self.open(version).get_fragments():
+        handle = self.open(version)
+        bases = {id: base.path for id, base in handle.base_paths().items()}
+        for fragment in handle.get_fragments():
             for file in fragment.metadata.files:
                 yield DataFileRow(
-                    f"{self.uri}/data/{file.path}",
+                    f"{bases.get(file.base_id, self.uri)}/data/{file.path}",
                     fragment.fragment_id,
                     fragment.metadata.physical_rows,
                     fragment.num_deletions,

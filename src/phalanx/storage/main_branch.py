@@ -89,17 +89,42 @@ class MainBranch:
 
         No commit up to that version counts as foreign then, and every later one does.
         """
+        return int(self._sealed(self._open(None)).version)
+
+    def _sealed(self, main: Any) -> Any:
+        return main if _is_ours(main, int(main.version)) else self._marked(main)
+
+    def _marked(self, handle: Any, detached: bool = False) -> Any:
+        """A version with the same rows as another, which says that they are known."""
+        known = LanceOperation.UpdateMap({"phalanx.known": "true"})
+        return lance.LanceDataset.commit(
+            handle,
+            LanceOperation.UpdateConfig(table_metadata_updates=known),
+            read_version=handle.version,
+            detached=detached,
+            storage_options=self._location.options,
+            commit_message=COMMIT_MESSAGE,
+        )
+
+    def take_over(self, version: int | None) -> Any:
+        """Make a version that another client has written the table's own, and return it, open.
+
+        It has another number if a mark had to be written; None is the newest on main. No commit on
+        main counts as foreign then. If main has gone on since the version, it shows the version
+        again: what came after it was never part of the table.
+        """
         main = self._open(None)
-        if not _is_ours(main, int(main.version)):
-            known = LanceOperation.UpdateMap({"phalanx.known": "true"})
-            main = lance.LanceDataset.commit(
-                main,
-                LanceOperation.UpdateConfig(table_metadata_updates=known),
-                read_version=main.version,
-                storage_options=self._location.options,
-                commit_message=COMMIT_MESSAGE,
-            )
-        return int(main.version)
+        newest = int(main.version)
+        if version is None or version == newest:
+            sealed = self._sealed(main)
+            if version is None or sealed.version <= newest + 1:
+                return sealed
+            version = newest  # somebody has committed in between
+        handle = self._open(version)
+        if version < DETACHED:
+            handle = self._marked(handle, detached=True)
+        self.publish(int(handle.version), over_all=True)
+        return handle
 
     def foreign_commits(self) -> list[ForeignCommit]:
         """The commits of others since the last publication that changed rows, oldest first.

@@ -15,12 +15,13 @@ import datetime as dt
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import lance
+import lance.commit
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
@@ -476,6 +477,73 @@ class ManifestVersion:
         texts = published_texts(head)
         return all(self.metadata.get(key) == text for key, text in texts.items())
 
+    def guarded(self) -> ManifestVersion:
+        """Keep stock clients from writing, and return the version of the manifest that says so.
+
+        Raises SwapLost if another commit came first.
+        """
+        if self.metadata.get(GUARD_KEY, "0") != "0":
+            return self
+        _publish(self.dataset, {GUARD_KEY: GUARD_VALUE})
+        guarded = ManifestVersion(self.location)
+        if guarded.version != self.version + 1:
+            guarded.unguard()
+            raise SwapLost(f"version {self.version} of the manifest is not the newest")
+        return guarded
+
+    def unguard(self) -> None:
+        """Let stock clients write again."""
+        dataset = self.location.open(self.location.manifest)
+        lance.LanceDataset.commit(
+            dataset,
+            LanceOperation.UpdateConfig(
+                table_metadata_updates=LanceOperation.UpdateMap({GUARD_KEY: None})
+            ),
+            read_version=dataset.version,
+        )
+
+    def row_types(self) -> dict[str, str]:
+        """The type of every row, by its id."""
+        table = self.dataset.to_table(columns=["object_id", "object_type"])
+        return dict(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def replace(self, update: ManifestUpdate, gone: Collection[str]) -> int:
+        """Replace rows and columns by those of a table of ours, in one commit.
+
+        Rows that `update` neither writes nor removes are kept, and so are columns that are not
+        ours, except those that are `gone`. Returns the new version of the manifest. Raises SwapLost
+        if there has been any commit since this version; nothing is written then.
+        """
+        table = _replaced(self.dataset.to_table(), update, gone)
+        try:
+            fragments = write_fragments(
+                table,
+                self.location.manifest,
+                schema=table.schema,
+                mode="overwrite",
+                storage_options=self.location.options,
+            )
+            # Without retries Lance refuses to overwrite anything but the version that was read.
+            dataset = lance.LanceDataset.commit(
+                self.dataset,
+                LanceOperation.Overwrite(table.schema, fragments),
+                read_version=self.version,
+                max_retries=0,
+                storage_options=self.location.options,
+            )
+        except (OSError, lance.commit.CommitConflictError) as error:
+            if lance_errors.is_lost_race(error, self.location.uri):
+                raise SwapLost(self.location.reason(error)) from None
+            raise
+        return int(dataset.version)
+
+    def create_indexes(self) -> None:
+        """Create the indexes that the newest version of the manifest does not have."""
+        newest = ManifestVersion(self.location).dataset
+        indexed = {name for index in newest.describe_indices() for name in index.field_names}
+        for column in (name for name in INDEXED if name not in indexed):
+            self.location.open(self.location.manifest).create_scalar_index(column, "BTREE")
+
     def compact(self, reindex: bool) -> None:
         """Merge small fragments, so that reads and swaps stay fast.
 
@@ -594,11 +662,44 @@ class ManifestVersion:
         return int(target.version)
 
 
+class OtherManifest(ManifestVersion):
+    """The manifest of a table in another form, which a form reads as if it were one of ours."""
+
+    def __init__(self, manifest: ManifestVersion) -> None:
+        self.location, self.dataset = manifest.location, manifest.dataset
+        self.version, self.metadata = manifest.version, manifest.metadata
+        #: What the form reads may change without a new version of the manifest.
+        self.identity = None
+
+
 class NoManifest(ManifestVersion):
     """The manifest of a table that does not exist yet. It cannot be read."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
+
+
+def _replaced(old: pa.Table, update: ManifestUpdate, gone: Collection[str]) -> pa.Table:
+    """The rows of an update, and those of a manifest that it neither writes nor removes."""
+    rows = update.to_table()
+    written = pa.concat_arrays(rows.column("object_id").chunks)
+    replaced = pa.array([*written.to_pylist(), *update.removed], pa.string())
+    kept = old.filter(pc.invert(pc.is_in(old.column("object_id"), replaced)))
+    ids = pa.chunked_array([written, *kept.column("object_id").chunks], pa.string())
+    places = pc.index_in(ids, old.column("object_id"))
+    columns = {}
+    for field in rows.schema:
+        if field.name in old.schema.names:
+            others = kept.column(field.name).cast(field.type)
+        else:
+            others = pa.chunked_array([pa.nulls(kept.num_rows, field.type)])
+        columns[field] = pa.chunked_array(
+            [*rows.column(field.name).chunks, *others.chunks], field.type
+        )
+    for field in old.schema:
+        if field.name not in rows.schema.names and field.name not in gone:
+            columns[field.with_nullable(True)] = old.column(field.name).take(places)
+    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(list(columns)))
 
 
 def head_of(row: Mapping[str, Any], uri: str) -> Head:

@@ -94,6 +94,10 @@ class ManifestUpdate:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __contains__(self, id: str) -> bool:
+        """Whether a row with this id is written."""
+        return id in self._rows
+
     def put(
         self,
         object_id: str,

@@ -33,6 +33,7 @@ from phalanx.model.domains import domain_of
 
 SEPARATOR = "$"
 LEAF = "dataset"
+_BRANCHES = "tree"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _LENGTH = 16
 _SPEC = re.compile(r"v\d+")
@@ -139,6 +140,17 @@ def stream_row(query: str) -> str:
 def leaf_folder(salt: bytes, leaf: str) -> str:
     """The folder of a leaf: `<hash>_<object_id>`, as Appendix B shows."""
     return f"{_digest(salt, b'folder' + leaf.encode())[:4].hex()}_{leaf}"
+
+
+def branch_folder(folder: str, branch: str) -> str:
+    """The folder of a branch of a leaf: Lance keeps it inside of the leaf's own, as a dataset."""
+    return f"{folder}/{_BRANCHES}/{branch}"
+
+
+def without_branch(folder: str) -> tuple[str, str | None]:
+    """The folder of a leaf and its branch; None for main."""
+    leaf, _, branch = folder.partition(f"/{_BRANCHES}/")
+    return leaf, branch or None
 
 
 def encode(key: Any, type: pa.DataType) -> bytes:

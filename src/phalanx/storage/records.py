@@ -139,6 +139,8 @@ MOVES_ROWS = "rewrite"
 _ADDS_ONLY = frozenset(
     {
         "create",
+        "upgrade",
+        "adopt",
         "append",
         "optimize",
         MOVES_ROWS,

@@ -32,7 +32,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.files import DETACHED
 from phalanx.storage.lance_private import manifest_of, open_manifest
-from phalanx.storage.leaf import Leaf, evaluating, open_leaf, scanned
+from phalanx.storage.leaf import GONE, Leaf, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import mapping_of
 
@@ -44,8 +44,6 @@ LARGEST = 32
 _BATCH_ROWS = 16_384
 #: Files of a bundle that are read ahead: it bounds the memory that reading takes.
 _FILES_AHEAD = 4
-#: What Lance writes in the place of a field's id that is in a file and not to be read.
-_GONE = -2
 #: How many bytes of bundles a process remembers: some 160 for each leaf.
 _REMEMBERED_BYTES = 32 * 1024 * 1024
 
@@ -274,7 +272,7 @@ def _moved(fragment: FragmentMetadata, base: int, known: frozenset[int]) -> Frag
     file = fragment.files[0]
     there = DataFile(
         str(file.path),
-        [id if id in known else _GONE for id in file.fields],
+        [id if id in known else GONE for id in file.fields],
         file.column_indices,
         file.file_major_version,
         file.file_minor_version,

@@ -6,17 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from phalanx.errors import CorruptTable
+from phalanx.storage import forms
 from phalanx.storage.location import MANIFEST, Location
+from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.raw_manifest import RawManifest, with_newest
 from phalanx.table.format import count_text, size_text
 from phalanx.table.rules import RULES
-from phalanx.table.rules.rule import Problem, Rule
+from phalanx.table.rules.files import (
+    FileDamaged,
+    FileMissing,
+    FileRule,
+    LeafMissing,
+    VersionMissing,
+)
+from phalanx.table.rules.rule import HarmlessProblem, Problem, Rule
 from phalanx.table.rules.state import TableState
-from phalanx.table.rules.survey import Survey
+from phalanx.table.rules.survey import FolderNeeds, Survey
 from phalanx.transaction.snapshot import Snapshot
 
 #: The one kind of problem that no rule finds: without a manifest there is nothing to look at.
 MANIFEST_UNREADABLE = "manifest-unreadable"
+#: What is said of a table that another client has made in another form.
+OTHER_FORM = "other-form"
+#: What keeps a leaf from being read.
+_READABLE: tuple[FileRule, ...] = (LeafMissing(), VersionMissing(), FileMissing(), FileDamaged())
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,9 @@ def check_table(source: Snapshot | Location) -> CheckReport:
     Raises TableNotFound where there is no table, UnsupportedTable where it is newer than we are.
     """
     location = source if isinstance(source, Location) else source.location
+    other = forms.read_other(location)
+    if other is not None:
+        return _look_at_other(other)
     report = _look(location)
     if report.is_blind:
         report = _look(location)
@@ -84,6 +100,28 @@ def check_table(source: Snapshot | Location) -> CheckReport:
         return report
     again = _look(location)
     return report if again.is_blind else again.confirming(report)
+
+
+def _look_at_other(manifest: ManifestVersion) -> CheckReport:
+    """Whether every leaf of a table in another form can be read.
+
+    Nothing is said of files that no leaf needs: they are its client's to remove.
+    """
+    other = HarmlessProblem(
+        OTHER_FORM, "the table has another form than ours: it is only read", MANIFEST
+    )
+    try:
+        leaves = list(Snapshot(manifest).leaves.versions())
+    except CorruptTable as error:
+        return CheckReport([manifest_unreadable(error), other])
+    versions: dict[str, set[int | None]] = {}
+    for folder, version in leaves:
+        versions.setdefault(folder, set()).add(version)
+    needs = {folder: FolderNeeds(frozenset(numbers)) for folder, numbers in versions.items()}
+    folders = Survey(manifest.location).folders(needs)
+    problems = [problem for rule in _READABLE for problem in rule.find_in(folders)]
+    files = sum(folder.files for folder in folders)
+    return CheckReport([*problems, other], leaves=len(leaves), snapshots=1, files=files)
 
 
 def confirmed_damage(location: Location, rules: Sequence[Rule]) -> list[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from phalanx.errors import CorruptTable, InvalidInput
-from phalanx.storage import raw_manifest
+from phalanx.storage import forms, raw_manifest
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.main_branch import MainBranch
@@ -66,6 +66,9 @@ def repair_table(location: Location, dry_run: bool = False, stray: str = KEEP) -
     ConflictError where others kept writing.
     """
     check_choice(stray)
+    other = forms.read_other(location)
+    if other is not None:
+        other.head().check_writable(location.uri)
     repair = _Repair(location, stray)
     # Files are looked at before others have to wait for the lock.
     draft, report = repair.draft(dry_run)

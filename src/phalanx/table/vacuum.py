@@ -120,8 +120,8 @@ def vacuum(
     properties decide. Unreferenced files are deleted if they are older than `older_than` (7 days by
     default). Younger files may belong to a running writer.
 
-    Raises InvalidInput for an age of less than 24 hours without `force`, and ConflictError if other
-    transactions kept committing.
+    Raises InvalidInput for an age of less than 24 hours without `force`, UnsupportedTable for a
+    table of another client, and ConflictError if other transactions kept committing.
     """
     age = DEFAULT_AGE if older_than is None else older_than
     policy = replace(RetentionPolicy.of(older_than), file_age=age)
@@ -130,6 +130,7 @@ def vacuum(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "
             "files of that age: pass force=True if there is none"
         )
+    snapshot.check_writable()
     location = snapshot.location
     recoverable = confirmed_damage(location, _RECOVERING)
     if recoverable:

@@ -14,5 +14,6 @@ from phalanx.spark.procedures import (  # noqa: F401 - importing a file register
     rewrite,
     rollback,
     tag,
+    upgrade,
     vacuum,
 )

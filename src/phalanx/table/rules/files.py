@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 from phalanx.model.schema import TableSchema
@@ -12,9 +13,21 @@ from phalanx.table.rules.draft import Draft
 from phalanx.table.rules.lost import lost_leaves
 from phalanx.table.rules.rule import Problem, Rule
 from phalanx.table.rules.state import TableState
+from phalanx.table.rules.survey import FolderSurvey
 
 
-class LeafMissing(Rule):
+class FileRule(Rule):
+    """A rule that looks at the folders of leaves and at nothing else."""
+
+    def find(self, state: TableState) -> Iterator[Problem]:
+        yield from self.find_in(state.folders())
+
+    @abstractmethod
+    def find_in(self, folders: Iterable[FolderSurvey]) -> Iterator[Problem]:
+        """Every problem of this kind in some folders."""
+
+
+class LeafMissing(FileRule):
     """The folder of a leaf is missing, or nothing in it can be read.
 
     Its rows are stored nowhere else.
@@ -22,13 +35,13 @@ class LeafMissing(Rule):
 
     kind = "leaf-missing"
 
-    def find(self, state: TableState) -> Iterator[Problem]:
-        for folder in state.folders():
+    def find_in(self, folders: Iterable[FolderSurvey]) -> Iterator[Problem]:
+        for folder in folders:
             if folder.error is not None:
                 yield self.problem(folder.error, folder.name)
 
 
-class VersionMissing(Rule):
+class VersionMissing(FileRule):
     """A version of a leaf that a snapshot needs cannot be read.
 
     Nothing else says which rows it had.
@@ -36,14 +49,14 @@ class VersionMissing(Rule):
 
     kind = "version-missing"
 
-    def find(self, state: TableState) -> Iterator[Problem]:
-        for folder in state.folders():
+    def find_in(self, folders: Iterable[FolderSurvey]) -> Iterator[Problem]:
+        for folder in folders:
             for version in folder.unreadable:
                 what = f"version {'on main' if version is None else version} cannot be read"
                 yield self.problem(what, folder.name)
 
 
-class FileMissing(Rule):
+class FileMissing(FileRule):
     """A file that a snapshot needs is missing.
 
     There is no second copy of it.
@@ -51,14 +64,16 @@ class FileMissing(Rule):
 
     kind = "file-missing"
 
-    def find(self, state: TableState) -> Iterator[Problem]:
-        for folder in state.folders():
+    def find_in(self, folders: Iterable[FolderSurvey]) -> Iterator[Problem]:
+        for folder in folders:
             for path, size in folder.missing.items():
                 what = "a file that a snapshot needs is missing"
-                yield self.problem(what, f"{folder.name}/{path}", size)
+                # A file of another dataset has its whole path.
+                is_whole = path.startswith("/") or "://" in path
+                yield self.problem(what, path if is_whole else f"{folder.name}/{path}", size)
 
 
-class FileDamaged(Rule):
+class FileDamaged(FileRule):
     """A file that a snapshot needs has the wrong size.
 
     There is no second copy of it.
@@ -66,8 +81,8 @@ class FileDamaged(Rule):
 
     kind = "file-damaged"
 
-    def find(self, state: TableState) -> Iterator[Problem]:
-        for folder in state.folders():
+    def find_in(self, folders: Iterable[FolderSurvey]) -> Iterator[Problem]:
+        for folder in folders:
             for path, (file, size) in folder.damaged.items():
                 what = f"a file has {file.size} bytes, not {size}"
                 yield self.problem(what, f"{folder.name}/{path}", file.size)
