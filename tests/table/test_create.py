@@ -140,8 +140,11 @@ class TestRefused:
             (pa.schema([("a`b", pa.int64())]), "no backtick"),
             (pa.schema([("a", pa.decimal32(5, 2))]), "Lance cannot store"),
             (pa.schema([("a", pa.list_(pa.string(), 2))]), "Lance cannot store"),
-            ({"a": "int"}, "a pyarrow.Schema, not dict"),
-            (None, "a pyarrow.Schema, not NoneType"),
+            ({}, "a pyarrow.Schema or from rows"),
+            (None, "cannot read rows from NoneType"),
+            ([], "a pyarrow.Schema or from rows"),
+            ([{"a": None}], "column 'a' is new and has no type"),
+            ("nope.parquet", "there is no file nope.parquet"),
         ],
         ids=str,
     )
