@@ -148,7 +148,11 @@ def test_numbers(column: str, op: str, value: float) -> None:
             inexact = float(np.float32(value)) != value if column == "g" else abs(value) > 2**53
         assert inexact
         return
-    assert answers == expected(expression)
+    try:
+        wanted = expected(expression)
+    except pa.ArrowInvalid:  # pyarrow compares whole numbers with floats only up to some size
+        return
+    assert answers == wanted
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,14 @@ class TestRefused:
         with pytest.raises(InvalidInput, match="transactions"):
             phalanx.create(root, SCHEMA, transactions="sometimes")
         assert not root.exists()
+
+
+def test_a_day_of_the_month_is_warned_of(root, caplog):
+    create(root, "day(ts)")
+    assert "day(ts) is the day of the month alone" in caplog.text
+    assert "write days(ts)" in caplog.text
+    caplog.clear()
+    phalanx.open(root).evolve_partitioning(["days(ts)", "country"])
+    assert not caplog.text
+    phalanx.open(root).evolve_partitioning(["month(ts)"])
+    assert "write months(ts)" in caplog.text
