@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TableNotFound,
         UnsupportedTable,
     )
+    from phalanx.model.literals import lit
     from phalanx.model.specs import expr
     from phalanx.table.table import Table, check, create, open, repair
 
@@ -39,6 +40,7 @@ __all__ = [
     "create",
     "expr",
     "interop",
+    "lit",
     "model",
     "open",
     "repair",
@@ -59,7 +61,9 @@ def __getattr__(name: str) -> Any:
     errors = importlib.import_module("phalanx.errors")
     exports = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
     exports |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
-    exports |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
+    literals = importlib.import_module("phalanx.model.literals")
+    exports |= {"expr": specs.expr, "lit": literals.lit}
+    exports |= {"model": importlib.import_module("phalanx.model")}
     globals().update(exports)
     return exports[name]
 

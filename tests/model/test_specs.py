@@ -8,7 +8,14 @@ import pytest
 
 from phalanx.errors import InvalidInput
 from phalanx.model.schema import TableSchema
-from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, build_spec, expr
+from phalanx.model.specs import (
+    CustomField,
+    PartitionField,
+    PartitionSpec,
+    build_spec,
+    expr,
+    lone_units,
+)
 from phalanx.model.transforms import (
     Bucket,
     Day,
@@ -466,3 +473,24 @@ def test_spell_is_what_one_writes():
     assert str(build_spec(2, ["country", "bucket(4, id)"], SCHEMA)) == (
         "v2(country: identity(…), id_bucket: bucket(4, …))"
     )
+
+
+class TestLoneUnits:
+    @pytest.mark.parametrize(
+        ("entries", "expected"),
+        [
+            (["day(ts)"], ["day"]),
+            (["month(ts)", "day(ts)"], ["month"]),
+            (["year(ts)", "day(ts)"], ["day"]),
+            (["hour(ts)"], ["hour"]),
+            (["year(ts)"], []),
+            (["year(ts)", "month(ts)"], []),
+            (["days(ts)"], []),
+            (["hours(ts)", "day(other)"], ["day"]),
+        ],
+        ids=str,
+    )
+    def test_which(self, entries, expected):
+        columns = [("ts", pa.timestamp("us")), ("other", pa.timestamp("us"))]
+        spec = build_spec(1, entries, TableSchema.assign(pa.schema(columns)))
+        assert [unit.singular for _, unit in lone_units(spec)] == expected

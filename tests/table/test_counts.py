@@ -205,7 +205,7 @@ class TestRefused:
             (["nope"], "unknown column 'nope'"),
             (["COUNTRY"], "unknown column 'COUNTRY'"),
             ([], "at least one column"),
-            ("country", "a list of at least one column"),
+            (5, "a list of at least one column"),
             (["country", "country"], "twice"),
             (["tags"], "cannot count by 'tags': it has the type list"),
         ],

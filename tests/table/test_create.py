@@ -140,8 +140,11 @@ class TestRefused:
             (pa.schema([("a`b", pa.int64())]), "no backtick"),
             (pa.schema([("a", pa.decimal32(5, 2))]), "Lance cannot store"),
             (pa.schema([("a", pa.list_(pa.string(), 2))]), "Lance cannot store"),
-            ({"a": "int"}, "a pyarrow.Schema, not dict"),
-            (None, "a pyarrow.Schema, not NoneType"),
+            ({}, "a pyarrow.Schema or from rows"),
+            (None, "cannot read rows from NoneType"),
+            ([], "a pyarrow.Schema or from rows"),
+            ([{"a": None}], "column 'a' is new and has no type"),
+            ("nope.parquet", "there is no file nope.parquet"),
         ],
         ids=str,
     )
@@ -164,3 +167,14 @@ class TestRefused:
         with pytest.raises(InvalidInput, match="transactions"):
             phalanx.create(root, SCHEMA, transactions="sometimes")
         assert not root.exists()
+
+
+def test_a_day_of_the_month_is_warned_of(root, caplog):
+    create(root, "day(ts)")
+    assert "day(ts) is the day of the month alone" in caplog.text
+    assert "write days(ts)" in caplog.text
+    caplog.clear()
+    phalanx.open(root).evolve_partitioning(["days(ts)", "country"])
+    assert not caplog.text
+    phalanx.open(root).evolve_partitioning(["month(ts)"])
+    assert "write months(ts)" in caplog.text

@@ -33,6 +33,27 @@ class TestTime:
         with pytest.raises(TableNotFound, match="did not exist yet"):
             phalanx.open(table.uri, version=dt.datetime(2020, 1, 1))
 
+    def test_by_time_as_text(self, table):
+        for snapshot in table.snapshots().to_pylist():
+            text = snapshot["committed_at"].isoformat()
+            for spelled in (text, text.replace("T", " "), text.replace("+00:00", "")):
+                assert phalanx.open(table.uri, version=spelled).version == snapshot["version"]
+        with pytest.raises(TableNotFound, match="did not exist yet"):
+            phalanx.open(table.uri, version="2020-01-01")
+        with pytest.raises(TableNotFound, match="has no tag '2020-13-01'"):
+            phalanx.open(table.uri, version="2020-13-01")
+
+    def test_by_date(self, table):
+        tomorrow = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
+        assert phalanx.open(table.uri, version=tomorrow).version == table.version
+        assert phalanx.open(table.uri, version=str(tomorrow)).version == table.version
+        with pytest.raises(TableNotFound, match="did not exist yet"):
+            phalanx.open(table.uri, version=dt.date(2020, 1, 1))
+
+    def test_a_tag_comes_before_a_time(self, table):
+        table.tag("2020-01-01", version=2)
+        assert phalanx.open(table.uri, version="2020-01-01").version == 2
+
     @pytest.mark.parametrize("version", [True, 1.5, [1]])
     def test_a_version_of_another_kind(self, table, version):
         with pytest.raises(InvalidInput, match="whole number, a tag or a datetime"):

@@ -264,12 +264,20 @@ class TestAge:
             vacuum(table, older_than)
         assert table.version == 4
 
-    @pytest.mark.parametrize("older_than", [-DAY, 7, "7 days"])
+    @pytest.mark.parametrize("older_than", [-DAY, 7, 1.5])
     def test_what_is_no_age(self, table, older_than):
         with pytest.raises(InvalidInput, match="older_than is a timedelta"):
             vacuum(table, older_than, force=True)
         with pytest.raises(InvalidInput, match="older_than is a timedelta"):
             expire_snapshots(table._snapshot, older_than)
+
+    def test_it_may_be_text(self, table):
+        assert expire_snapshots(table._snapshot, "7 days").snapshots == ()
+        assert expire_snapshots(table._snapshot, "2w", dry_run=True).snapshots == ()
+        with pytest.raises(InvalidInput, match="less than 24 hours"):
+            vacuum(table, "12h")
+        with pytest.raises(InvalidInput, match="'7 moons' is no span of time"):
+            vacuum(table, "7 moons")
 
     def test_it_can_be_chosen(self, table, root):
         age(root, 3)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +12,10 @@ from phalanx.errors import InvalidInput, TableExists
 from phalanx.model.specs import CustomField
 from phalanx.storage import manifest
 from phalanx.storage.location import Location
-from phalanx.table import ingest
-from phalanx.table.create import create_table, first_head
-from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter
+from phalanx.table import create
+from phalanx.table.create import first_head
+from phalanx.table.partitioned_writer import BUFFER_BYTES
 from phalanx.table.table import Table
-from phalanx.transaction.snapshot import Snapshot
 
 
 def create_with_rows(
@@ -39,12 +36,8 @@ def create_with_rows(
     """
     location = Location(uri, storage_options)
     head = first_head(schema, partition_by, transactions, properties)
-    started = time.time()
-    with location.naming_failures(), ThreadPoolExecutor(WRITERS) as pool:
-        refuse_existing(location)
-        writer = PartitionedWriter(Snapshot.unborn(location, head), pool, buffer_bytes)
-        written = writer.write(ingest.chunks(rows, head.schema.arrow, buffer_bytes))
-        return Table(create_table(location, head, written, pool, started))
+    with location.naming_failures():
+        return Table(create.create_with_rows(location, head, rows, buffer_bytes))
 
 
 def refuse_existing(location: Location) -> None:

@@ -81,6 +81,23 @@ def literal_of(scalar: pa.Scalar) -> Literal:
     raise InvalidInput(f"a constant of type {type} cannot be used in a filter")
 
 
+def lit(value: Any) -> Literal:
+    """A Python value as a constant, where text would be taken for SQL.
+
+    ```
+    table.update({"kind": phalanx.lit("it's")}, where="id = 7")
+    ```
+
+    Raises InvalidInput for a value that is no constant, such as a list.
+    """
+    if isinstance(value, Literal):
+        return value
+    try:
+        return literal_of(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(f"{value!r} cannot be used as a constant: {error}") from None
+
+
 # Reading ---
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)

@@ -18,6 +18,7 @@ The parser is ours, and not DataFusion's, for these reasons:
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from phalanx.errors import InvalidInput
 from phalanx.model.calendar import UNITS
@@ -35,39 +36,52 @@ from phalanx.model.literals import (
 from phalanx.model.predicates import Call, Name, Term
 
 _TOKEN = re.compile(
-    r"""\s*(?:
+    r"""(?:\s|--[^\n]*|/\*.*?\*/)*+(?:
       (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z_]))
     | (?P<binary>[xX]'[^']*')
     | (?P<string>'(?:[^']|'')*')
     | (?P<quoted>"(?:[^"]|"")+"|`(?:[^`]|``)+`)
     | (?P<word>[^\W\d]\w*)
+    | (?P<parameter>\?|:[^\W\d]\w*)
     | (?P<op><=>|<>|!=|<=|>=|==|\|\||[-+*/%=<>(),.])
     )""",
     re.VERBOSE | re.DOTALL,
 )
 
+#: Blanks and comments.
+_BLANK = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+
+#: Constants for `?`, in order, or for `:name`, by name.
+Parameters = Sequence[Literal] | Mapping[str, Literal]
+
+#: Other names of types, by the names that Lance knows.
+_TYPES = {"VARCHAR": "STRING", "TEXT": "STRING", "CHAR": "STRING", "CHARACTER VARYING": "STRING"}
+
 #: Functions that SQL also writes without parentheses.
 _BARE = ("CURRENT_TIMESTAMP", "CURRENT_DATE", "CURRENT_TIME")
 
 
-def parse(text: str) -> Term:
-    """The term that `text` spells.
+def parse(text: str, params: Parameters = ()) -> Term:
+    """The term that `text` spells, with constants for `?`, in order, or for `:name`, by name.
 
     Raises InvalidInput with the position of the first token that does not fit.
     """
     if not isinstance(text, str):
         raise InvalidInput(f"a filter is SQL text, not {type(text).__name__}")
     try:
-        return _Parser(text).whole()
+        return _Parser(text, params).whole()
     except RecursionError:
         raise InvalidInput("cannot parse the filter: it is nested too deeply") from None
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, params: Parameters) -> None:
         self.text = text
         self.tokens = list(_tokens(text))
         self.position = 0
+        self.params = params
+        #: How many constants in order have been used.
+        self.used = 0
 
     # Reading tokens
 
@@ -106,6 +120,10 @@ class _Parser:
         term = self.disjunction()
         if self.tokens[self.position][0] != "end":
             raise self.fail("the end or an operator")
+        if not isinstance(self.params, Mapping) and self.used < len(self.params):
+            raise InvalidInput(
+                f"the filter {self.text!r} has {self.used} ? for {len(self.params)} params"
+            )
         return term
 
     def disjunction(self) -> Term:
@@ -217,6 +235,8 @@ class _Parser:
             return Literal("string", value)
         if kind == "binary":
             return self.binary(value)
+        if kind == "parameter":
+            return self.parameter(value)
         if kind == "word":
             term = self.keyword(value.upper())
             if term is not None:
@@ -234,6 +254,16 @@ class _Parser:
             self.position += 1
             path.append(value)
         return Name(tuple(path))
+
+    def parameter(self, name: str) -> Literal:
+        """The constant for `?` or `:name`."""
+        if isinstance(self.params, Mapping):
+            if name[1:] in self.params:
+                return self.params[name[1:]]
+        elif name == "?" and self.used < len(self.params):
+            self.used += 1
+            return self.params[self.used - 1]
+        raise InvalidInput(f"the filter {self.text!r} has no value for {name}: see params")
 
     def keyword(self, word: str) -> Term | None:
         """A constant or construct that starts with a word, or None if it is a name."""
@@ -292,8 +322,9 @@ class _Parser:
             while self.take(","):
                 numbers.append(self.integer())
             self.expect(")")
-            name += f"({', '.join(numbers)})"
-        return name
+            if name not in _TYPES:  # VARCHAR(10) is VARCHAR: nothing is cut off
+                name += f"({', '.join(numbers)})"
+        return _TYPES.get(name, name)
 
     def integer(self) -> str:
         kind, value, _ = self.tokens[self.position]
@@ -331,6 +362,8 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
     end = len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
+        if not match and _BLANK.fullmatch(text, position):
+            break
         if not match or match.lastgroup is None:
             at = position + len(text[position:]) - len(text[position:].lstrip())
             raise InvalidInput(

@@ -68,17 +68,19 @@ def whole_number(least: int) -> Kind[int]:
     return Kind(f"a whole number from {least}", parse)
 
 
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_SPAN = re.compile(r"(\d{1,9})\s*(second|minute|hour|day|week)s?")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SPAN = re.compile(r"(\d{1,9})\s*(?:([smhdw])|(second|minute|hour|day|week)s?)")
 
 
 def span_of(text: str) -> dt.timedelta:
-    """A span of time such as '7 days'. Raises InvalidInput for any other text."""
+    """A span of time such as '7 days', '12h' or '0'. Raises InvalidInput for any other text."""
+    if text.strip() == "0":
+        return dt.timedelta(0)
     match = _SPAN.fullmatch(text.strip().lower())
     if match is None:
         raise InvalidInput(f"{text!r} is no span of time: write it like '7 days' or '12 hours'")
     try:
-        return dt.timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        return dt.timedelta(seconds=int(match[1]) * _UNITS[match[2] or match[3][0]])
     except OverflowError:
         raise InvalidInput(f"{text!r} is too long a span of time") from None
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow, transforms
-from phalanx.model.calendar import PLURALS, UNITS
+from phalanx.model.calendar import PLURALS, UNITS, Unit
 from phalanx.model.dialect import term_to_sql
 from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
@@ -27,6 +27,7 @@ from phalanx.model.transforms import (
     EXTRACTS,
     Bucket,
     Expression,
+    Extract,
     Hash,
     Identity,
     MultiBucket,
@@ -205,6 +206,24 @@ def build_spec(
             fields.append(field)
             known[field.field_id] = by_meaning[field.source_ids, transform] = field
     return PartitionSpec(id, tuple(fields))
+
+
+def lone_units(spec: PartitionSpec) -> list[tuple[PartitionField, Unit]]:
+    """The fields that take a month, day or hour from a column without the next larger unit.
+
+    Such a field has the same values in every year, month or day.
+    """
+    order = list(Unit)
+    units = {
+        (field.source_ids, field.transform.unit): field
+        for field in spec.fields
+        if isinstance(field.transform, Extract)
+    }
+    return [
+        (field, unit)
+        for (sources, unit), field in units.items()
+        if unit is not order[0] and (sources, order[order.index(unit) - 1]) not in units
+    ]
 
 
 def _field(

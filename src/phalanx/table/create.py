@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput, TableExists
 from phalanx.model.properties import LAYOUT, check_new
 from phalanx.model.schema import TableSchema
-from phalanx.model.specs import CustomField, build_spec
+from phalanx.model.specs import CustomField, PartitionSpec, build_spec, lone_units
 from phalanx.storage import forms, fsync, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import Location
 from phalanx.storage.records import TransactionRecord
+from phalanx.table import ingest
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.replace import Replace
-from phalanx.table.partitioned_writer import WrittenLeaf
+from phalanx.table.partitioned_writer import (
+    BUFFER_BYTES,
+    WRITERS,
+    PartitionedWriter,
+    WrittenLeaf,
+)
 from phalanx.transaction.commit import Transaction, durable_by_default, first_update
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.tiny_leaves import check_new_leaves
 from phalanx.transaction.view import Commits, View
+
+log = logging.getLogger("phalanx")
 
 PartitionBy = Sequence[str | CustomField]
 
@@ -47,6 +58,7 @@ def first_head(
     check_new(properties or {})
     layout = layout_of(properties or {})
     spec = layout.adapted(build_spec(1, partition_by, tagged), tagged)
+    warn_of_lone_units(spec, tagged)
     head = Head.first(tagged, spec, dt.datetime.now(dt.UTC), transactions)
     head = replace(
         head,
@@ -54,6 +66,23 @@ def first_head(
         writer_features=head.writer_features | layout.FEATURES,
     )
     return head.with_features()
+
+
+def warn_of_lone_units(spec: PartitionSpec, schema: TableSchema) -> None:
+    """Warn of a day, month or hour without the units above it.
+
+    `day(ts)` is the day of the month. Who comes from Iceberg or Spark means `days(ts)`.
+    """
+    for field, unit in lone_units(spec):
+        text = field.spell(schema)
+        log.warning(
+            "%s is the %s alone, the same in every %s: to cut time into %s, write %s",
+            text,
+            {"month": "month", "day": "day of the month", "hour": "hour of the day"}[unit.singular],
+            {"month": "year", "day": "month", "hour": "day"}[unit.singular],
+            unit.plural,
+            text.replace(unit.singular, unit.plural, 1),
+        )
 
 
 def create_table(
@@ -103,6 +132,23 @@ def create_table(
         transaction.run(Append(head, written))
         return transaction.commit()
     return snapshot
+
+
+def create_with_rows(
+    location: Location, head: Head, rows: Any, buffer_bytes: int = BUFFER_BYTES
+) -> Snapshot:
+    """Create a table with its first rows, from whatever holds them, in bounded memory.
+
+    Readers see the table with all of its rows, or none. Raises TableExists, and InvalidInput if the
+    rows do not fit; files that were written by then belong to no table.
+    """
+    started = time.time()
+    if manifest.exists(location):  # before rows are read, not after
+        raise TableExists(f"there is already a table at {location.uri}: open it instead")
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writer = PartitionedWriter(Snapshot.unborn(location, head), pool, buffer_bytes)
+        written = writer.write(ingest.chunks(rows, head.schema.arrow, buffer_bytes))
+        return create_table(location, head, written, pool, started)
 
 
 def replaced_head(

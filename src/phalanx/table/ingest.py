@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from phalanx.errors import InvalidInput
 from phalanx.model.defaults import without_defaults
 from phalanx.table.defaults import Moment, new_value, new_values
+from phalanx.table.sources import rows_of
 
 #: The largest chunk of input that is processed at a time, in bytes and in rows.
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -37,9 +38,11 @@ def chunks(
     """The rows of `data` as tables with the given schema, each at most a quarter of the buffer.
 
     `data` is a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a
-    list of dicts, or any object with an Arrow stream (DuckDB, Polars, a Phalanx scan). Defaults are
-    those of `moment`, or of now. Raises InvalidInput if the rows do not fit.
+    list of dicts, any object with an Arrow stream (DuckDB, Polars, a Phalanx scan), or one of the
+    `phalanx.table.sources`. Defaults are those of `moment`, or of now. Raises InvalidInput if the
+    rows do not fit.
     """
+    data = rows_of(data)
     size = max(1, min(CHUNK_BYTES, buffer_bytes // 4))
     moment = moment or Moment.now()
     for table in _tables(data, schema, size, moment):
@@ -134,6 +137,7 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
     In a list of dicts each row may have columns of its own. Raises InvalidInput where the rows do
     not fit.
     """
+    data = rows_of(data)
     given: dict[str, pa.Array] = {}
     if isinstance(data, list) and not data:
         return PartialRows(schema.empty_table(), given, True)
@@ -177,6 +181,7 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
     The rows may be another object than `data`: a stream can be read only once. Arrow infers the
     types of a list of dicts. Raises InvalidInput if a column has no type.
     """
+    data = rows_of(data)
     if isinstance(data, list):
         if not all(isinstance(row, dict) for row in data):
             raise InvalidInput("a list of rows holds dicts, one for each row")
@@ -200,6 +205,42 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
     if not isinstance(getattr(data, "schema", None), pa.Schema):
         raise InvalidInput(f"cannot read rows from {type(data).__name__}")
     return _with_types(f for f in data.schema if f.name not in schema.names), data
+
+
+def with_schema(data: Any) -> tuple[pa.Schema, Any]:
+    """The schema that rows come with, and the rows, which may be another object than `data`.
+
+    Raises InvalidInput if a column has no type, or if there are no columns.
+    """
+    data = rows_of(data)
+    if not isinstance(getattr(data, "schema", None), pa.Schema):
+        columns, data = peek(data, pa.schema([]))
+    else:
+        columns = data.schema.remove_metadata()
+        _with_types(columns)
+    columns = pa.schema([field.with_type(_storable(field.type)) for field in columns])
+    if not len(columns):
+        raise InvalidInput(
+            f"a table is created from a pyarrow.Schema or from rows, and {type(data).__name__} has "
+            "no columns"
+        )
+    return columns, data
+
+
+def _storable(type: pa.DataType) -> pa.DataType:
+    """A type as a table has it: strings and lists that are views are plain ones."""
+    t = pa.types
+    if t.is_string_view(type):
+        return pa.string()
+    if t.is_binary_view(type):
+        return pa.binary()
+    if t.is_struct(type):
+        return pa.struct([field.with_type(_storable(field.type)) for field in type])
+    if t.is_list_view(type) or t.is_list(type):
+        return pa.list_(type.value_field.with_type(_storable(type.value_type)))
+    if t.is_large_list(type) or t.is_large_list_view(type):
+        return pa.large_list(type.value_field.with_type(_storable(type.value_type)))
+    return type
 
 
 def _with_types(fields: Iterable[pa.Field]) -> pa.Schema:
@@ -244,7 +285,7 @@ def _batches(data: Any, schema: pa.Schema, moment: Moment) -> Iterator[pa.Record
 def _unreadable(data: Any) -> InvalidInput:
     return InvalidInput(
         f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
-        "RecordBatchReader or Dataset, a pandas DataFrame or an Arrow stream"
+        "RecordBatchReader or Dataset, a data frame, a list of dicts or the path of a file"
     )
 
 

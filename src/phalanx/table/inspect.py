@@ -11,13 +11,15 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.expressions import plain_type
+from phalanx.model.predicates import Predicate
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.schema import extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.transforms import Identity
 from phalanx.storage.leaf import Leaf
+from phalanx.table.filters import Filter, predicate_of
 from phalanx.table.plan import Plan, values_of
-from phalanx.table.scan import Scan, predicate_of
+from phalanx.table.scan import Scan
 from phalanx.transaction.snapshot import Snapshot
 
 #: The columns of `partitions` beside the partition values.
@@ -103,7 +105,9 @@ def files(snapshot: Snapshot) -> pa.Table:
     return pa.Table.from_pylist(rows, FILES)
 
 
-def count_by(snapshot: Snapshot, columns: Sequence[str], where: str | None) -> pa.Table:
+def count_by(
+    snapshot: Snapshot, columns: Sequence[str], where: Filter | Predicate | None
+) -> pa.Table:
     """The number of rows for each combination of values of columns or partition fields.
 
     No leaf is opened if partition values decide both the filter and the groups. Raises

@@ -34,10 +34,10 @@ from phalanx.storage.location import Location
 from phalanx.storage.records import FragmentSize, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
+from phalanx.table.filters import predicate_of
 from phalanx.table.format import count_text, size_text
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
-from phalanx.table.scan import predicate_of
 from phalanx.transaction.commit import Transaction, durable_by_default
 from phalanx.transaction.conflicts import still_holds
 from phalanx.transaction.failpoints import reach

@@ -19,6 +19,7 @@ from phalanx.storage.leaf import open_leaf
 from phalanx.storage.location import Location
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
+from phalanx.table.html import plan_html
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many leaves `explain` lists by name.
@@ -114,6 +115,16 @@ class Plan:
         """The leaves to read, ordered by their partition values."""
         return [self._leaf(row) for row in self.snapshot.leaves.rows(self.indices)]
 
+    def first_leaves(self, count: int) -> Iterator[PlannedLeaf]:
+        """The first of the leaves to read."""
+        return map(self._leaf, self.snapshot.leaves.rows(self.indices[:count]))
+
+    def __repr__(self) -> str:
+        return f"<plan: {self.selected:,} of {self.total:,} partitions, {self.pruned:,} pruned>"
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
+
     def residual(self, index: int) -> Predicate | None:
         """The part of the predicate that is left to check in a leaf; None if every row matches."""
         for low, verdict in reversed(self._verdicts):
@@ -155,7 +166,7 @@ class Plan:
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
-        for leaf in map(self._leaf, self.snapshot.leaves.rows(self.indices[:_NAMED])):
+        for leaf in self.first_leaves(_NAMED):
             filter = "" if leaf.where is None else f"  filter: {to_text(leaf.where)}"
             count = "? rows" if leaf.rows is None else count_text(leaf.rows, "row")
             lines.append(f"    {self.short_name_of(leaf.row)}  {count}{filter}")

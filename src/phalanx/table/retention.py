@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from phalanx.errors import InvalidInput, PhalanxError, TableNotFound
-from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS
+from phalanx.model.properties import KEEP_AT_LEAST, KEEP_SNAPSHOTS, span_of
 from phalanx.storage import names
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.head import Head
@@ -51,7 +51,7 @@ class ExpireReport:
 
 
 def expire_snapshots(
-    snapshot: Snapshot, older_than: dt.timedelta | None = None, dry_run: bool = False
+    snapshot: Snapshot, older_than: dt.timedelta | str | None = None, dry_run: bool = False
 ) -> ExpireReport:
     """Expire the snapshots that were replaced longer ago than `older_than`; tagged ones are kept.
 
@@ -73,13 +73,9 @@ class RetentionPolicy:
     file_age: dt.timedelta = dt.timedelta(0)
 
     @staticmethod
-    def of(older_than: dt.timedelta | None) -> RetentionPolicy:
-        """The policy as of now. Raises InvalidInput unless the age is a timedelta of 0 or more."""
-        valid = older_than is None or isinstance(older_than, dt.timedelta)
-        if not valid or (older_than is not None and older_than < dt.timedelta(0)):
-            raise InvalidInput(
-                f"older_than is a timedelta that is not negative, not {older_than!r}"
-            )
+    def of(older_than: dt.timedelta | str | None) -> RetentionPolicy:
+        """The policy as of now. Raises InvalidInput unless the age is 0 or more."""
+        older_than = age_of(older_than)
         return RetentionPolicy(older_than, dt.datetime.now(dt.UTC))
 
     def cutoff(self, head: Head) -> dt.datetime:
@@ -97,6 +93,20 @@ class RetentionPolicy:
     def retention(self, newest: Snapshot) -> Retention:
         """The snapshots that this policy keeps."""
         return Retention.of(newest, self.cutoff(newest.head), self.ago(self.file_age))
+
+
+def age_of(age: dt.timedelta | str | None) -> dt.timedelta | None:
+    """An age that a user passes: a timedelta, or text such as '7 days'.
+
+    Raises InvalidInput unless it is 0 or more.
+    """
+    if isinstance(age, str):
+        return span_of(age)
+    if age is not None and (not isinstance(age, dt.timedelta) or age < dt.timedelta(0)):
+        raise InvalidInput(
+            f"older_than is a timedelta that is not negative, or text such as '7 days', not {age!r}"
+        )
+    return age
 
 
 @dataclass

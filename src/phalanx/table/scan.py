@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import queue
 import threading
 from collections import deque
@@ -16,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.filters import bind
-from phalanx.model.parser import parse
-from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, conjoin
+from phalanx.model.predicates import NOTHING, Predicate
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES
 from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
 from phalanx.storage.small_leaves import Member
-from phalanx.table.arguments import whole_number
+from phalanx.table.arguments import positive, whole_number
+from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
 from phalanx.table.plan import Plan
 from phalanx.transaction.snapshot import Snapshot
 
@@ -42,15 +40,16 @@ class Scan:
     def __init__(
         self,
         snapshot: Snapshot,
-        columns: Sequence[str] | None = None,
-        where: str | Predicate | None = None,
+        columns: str | Sequence[str] | None = None,
+        where: Filter | WeakerFilter | Predicate | None = None,
         limit: int | None = None,
+        params: Parameters | None = None,
     ) -> None:
         """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
         self._snapshot = snapshot
         self._limit = None if limit is None else whole_number(limit, 0, "a limit")
         self._columns = _checked(columns, snapshot)
-        self._predicate = predicate_of(where, snapshot)
+        self._predicate = predicate_of(where, snapshot, params)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -101,6 +100,29 @@ class Scan:
         """All rows as a pandas DataFrame."""
         return self.to_arrow().to_pandas(**options)
 
+    def to_polars(self) -> Any:
+        """All rows as a Polars DataFrame. Polars must be installed."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def to_numpy(self) -> Any:
+        """The values of the only column as a NumPy array.
+
+        Lists of a fixed size, such as embeddings, give an array of two dimensions. Raises
+        InvalidInput for more columns than one.
+        """
+        if len(self.schema) != 1:
+            raise InvalidInput(
+                f"a NumPy array has the values of one column, and there are {len(self.schema)}: "
+                "name it, as in scan(columns='x')"
+            )
+        column = self.to_arrow().column(0).combine_chunks()
+        if pa.types.is_fixed_size_list(column.type) and not column.null_count:
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            return values.reshape(len(column), column.type.list_size)
+        return column.to_numpy(zero_copy_only=False)
+
     def to_reader(self, ordered: bool = True) -> pa.RecordBatchReader:
         """The rows as a stream."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(ordered))
@@ -108,12 +130,19 @@ class Scan:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    def to_batches(self, ordered: bool = True) -> Iterator[pa.RecordBatch]:
+    def to_batches(
+        self, ordered: bool = True, *, batch_size: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows in batches, read from several leaves at a time in bounded memory.
 
         In order of the partition values, and within a leaf as written; `ordered=False` yields
-        batches as they come.
+        batches as they come. With `batch_size`, every batch but the last has so many rows.
         """
+        if batch_size is None:
+            return self._batches(ordered)
+        return _sized(self._batches(ordered), positive(batch_size, 1, "batch_size"))
+
+    def _batches(self, ordered: bool) -> Iterator[pa.RecordBatch]:
         left = self._limit
         units = self._units(self._plan.indices)
         stream = _ordered(self, units) if ordered else _unordered(self, units)
@@ -155,22 +184,12 @@ class Scan:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate:
-    """A filter bound to the table's schema; `now()` in it is the time of this call."""
-    if where is None:
-        return EVERYTHING
-    if isinstance(where, Predicate):
-        return where
-    now = dt.datetime.now(dt.UTC)
-    return conjoin([bind(parse(where), snapshot.head.schema.column, now)])
-
-
-def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+def _checked(columns: str | Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
     if columns is None:
         return None
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise InvalidInput(f"columns is a list of names, such as [{str(columns)!r}]")
-    columns = list(columns)
+    if not isinstance(columns, Iterable):
+        raise InvalidInput(f"columns is a name or a list of names, such as [{str(columns)!r}]")
+    columns = [columns] if isinstance(columns, str) else list(columns)
     known = snapshot.head.schema.tagged.names
     for name in columns:
         if name not in known:
@@ -178,6 +197,27 @@ def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | N
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is asked for twice")
     return columns
+
+
+def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of the same size; the last one may be smaller."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        while rows >= size:
+            table = pa.Table.from_batches(waiting)
+            yield _one(table.slice(0, size))
+            waiting = table.slice(size).to_batches()
+            rows -= size
+    if rows:
+        yield _one(pa.Table.from_batches(waiting))
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

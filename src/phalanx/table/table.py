@@ -18,10 +18,14 @@ from phalanx.model.evolution import Path
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Declaration, Location
-from phalanx.table import inspect, optimize, rewrite
+from phalanx.table import ingest, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
-from phalanx.table.create import create_table, first_head
+from phalanx.table.create import create_table, create_with_rows, first_head, warn_of_lone_units
+from phalanx.table.drop import drop_table
+from phalanx.table.engines import ArrowDataset
+from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.html import table_html
 from phalanx.table.operations.evolve import next_spec
 from phalanx.table.optimize import OptimizeReport
 from phalanx.table.partitioned_writer import BUFFER_BYTES
@@ -57,7 +61,7 @@ def _naming_failures(
 
 def create(
     uri: Uri,
-    schema: pa.Schema,
+    schema: Any,
     partition_by: Sequence[str | CustomField] = (),
     transactions: str = "strong",
     storage_options: Mapping[str, str] | None = None,
@@ -66,11 +70,13 @@ def create(
     layout: str | None = None,
     materialize_partition_columns: bool | None = None,
 ) -> Table:
-    """Create an empty table.
+    """Create a table, empty or with its first rows.
 
     Args:
         uri: The table's root: a local path, or the URI of an object store.
-        schema: The columns. Field ids are assigned here.
+        schema: The columns, as a pyarrow Schema. Field ids are assigned here. Or the first rows,
+            as in `Table.append`: the table gets their columns, and readers see it with all of these
+            rows or not at all.
         partition_by: The partition fields, outermost first. Each is a column name,
             `year(c)`, `month(c)`, `day(c)`, `hour(c)`, `years(c)`, `months(c)`, `days(c)`,
             `hours(c)`, `bucket(16, c)`, `multi_bucket(16, a, b)`, `truncate(4, c)` or
@@ -90,7 +96,8 @@ def create(
 
     Raises:
         TableExists: There is already a table at `uri`.
-        InvalidInput: The schema, a partition field or a property is not valid.
+        InvalidInput: The schema, a partition field or a property is not valid, or rows have a
+            column without a type.
     """
     location = Location(uri, storage_options)
     if layout is not None:
@@ -102,8 +109,13 @@ def create(
             )
         text = MATERIALIZE.kind.spell(materialize_partition_columns)
         properties = {**(properties or {}), MATERIALIZE.name: text}
+    rows = None
+    if not isinstance(schema, pa.Schema):
+        schema, rows = ingest.with_schema(schema)
     head = first_head(schema, partition_by, transactions, properties)
     with ThreadPoolExecutor(1) as pool, location.naming_failures():
+        if rows is not None:
+            return Table(create_with_rows(location, head, rows))
         return Table(create_table(location, head, (), pool, time.time()))
 
 
@@ -122,8 +134,9 @@ def open(
 
     Args:
         uri: The table's root.
-        version: A version number, the name of a tag, or a datetime: the snapshot that was the
-            newest then. A datetime without a time zone is in UTC.
+        version: A version number, the name of a tag, or a time: the snapshot that was the newest
+            then. A time is a datetime, a date or text such as "2025-12-31"; a date means its first
+            instant, and without a time zone a time is in UTC.
         storage_options: Options of the object store, such as credentials.
         schema: The columns of a key=value tree, if it does not say so itself. By default those of
             its first leaf, and those in the paths: integers or dates where all values are written
@@ -172,7 +185,7 @@ def repair(
         return repair_table(location, dry_run, stray)
 
 
-class Table:
+class Table(ArrowDataset):
     """A table, bound to one snapshot.
 
     Reads see that snapshot. A change made through the table moves it to the snapshot that has the
@@ -198,8 +211,19 @@ class Table:
     Every method raises StorageError if the file system or the object store fails: a full disk,
     missing rights, no connection.
 
-    `where` is always a filter in SQL, such as `"country = 'US' AND ts >= '2025-01-01'"`. A filter
-    that cannot be parsed or names an unknown column raises InvalidInput.
+    `where` is always a filter, in one of three forms:
+
+    - SQL, such as `"country = 'US' AND ts >= '2025-01-01'"`. `?` in it stands for a value of
+      `params`, and `:name` for one of a dict: `scan(where="id = ?", params=[7])`.
+    - A pyarrow expression, such as `pc.field("country") == "US"`.
+    - Tuples as pyarrow takes them, such as `[("country", "=", "US"), ("id", "in", [1, 2])]`: all
+      must hold. Of a list of lists, one must hold.
+
+    It may name columns, and partition fields such as `ts_day`. A filter that cannot be parsed or
+    names an unknown column raises InvalidInput.
+
+    A table is also a pyarrow Dataset: DuckDB and Polars (`pl.scan_pyarrow_dataset`) push filters
+    and columns down to it, so that they read only the partitions they need.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -242,9 +266,10 @@ class Table:
 
     def scan(
         self,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
         limit: int | None = None,
+        params: Parameters | None = None,
     ) -> Scan:
         """Describe rows to read: those that match `where`, with the given columns.
 
@@ -252,25 +277,58 @@ class Table:
         Arrow stream, so DuckDB, Polars and others can read from it directly.
 
         Args:
-            columns: Names of columns, in the order they are returned; None for all.
+            columns: Names of columns, in the order they are returned, or one name; None for all.
             where: A filter; None for all rows.
             limit: The largest number of rows to return.
+            params: Values for `?` or `:name` in the filter.
 
         Raises:
             InvalidInput: A column is unknown or named twice, or the filter or limit is not valid.
         """
-        return Scan(self._snapshot, columns, where, limit)
+        return Scan(self._snapshot, columns, where, limit, params)
 
-    def count(self, where: str | None = None) -> int:
+    def _rows(self, columns: Sequence[str], where: Filter | WeakerFilter | None) -> Scan:
+        return Scan(self._snapshot, columns, where)
+
+    def filter(self, where: Filter) -> Scan:
+        """The rows that match a filter, as `scan` describes them."""
+        return self.scan(where=where)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as a pyarrow Table."""
+        return self.scan().to_arrow()
+
+    def to_pandas(self, **options: Any) -> Any:
+        """All rows as a pandas DataFrame."""
+        return self.scan().to_pandas(**options)
+
+    def to_polars(self) -> Any:
+        """All rows as a Polars DataFrame. Polars must be installed."""
+        return self.scan().to_polars()
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """True: a table without rows is still a table."""
+        return True
+
+    def count(self, where: Filter | None = None, params: Parameters | None = None) -> int:
         """Count the rows that match `where`.
 
         Leaves in which partition values decide the filter are counted from the manifest and
         not opened.
         """
-        return self.scan(where=where).count()
+        return self.scan(where=where, params=params).count()
 
     @_naming_failures
-    def count_by(self, columns: Sequence[str], where: str | None = None) -> pa.Table:
+    def count_by(
+        self,
+        columns: str | Sequence[str],
+        where: Filter | None = None,
+        params: Parameters | None = None,
+    ) -> pa.Table:
         """Count the rows that match `where` for each combination of values of `columns`.
 
         A name is a column or a partition field. If all of them are partition values and partition
@@ -282,7 +340,9 @@ class Table:
         Raises:
             InvalidInput: A column is unknown or named twice, or has a nested type.
         """
-        return inspect.count_by(self._snapshot, columns, where)
+        columns = [columns] if isinstance(columns, str) else columns
+        predicate = predicate_of(where, self._snapshot, params)
+        return inspect.count_by(self._snapshot, columns, predicate)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -306,6 +366,11 @@ class Table:
         `rows_removed` and `leaves`, the number of leaves that were changed.
         """
         return inspect.snapshots(self._snapshot)
+
+    def history(self) -> pa.Table:
+        """List the transactions as `snapshots` does, newest first."""
+        snapshots = self.snapshots()
+        return snapshots.take(list(range(snapshots.num_rows))[::-1])
 
     @_naming_failures
     def files(self) -> pa.Table:
@@ -365,9 +430,11 @@ class Table:
         of another type is cast if no value changes.
 
         Args:
-            data: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas DataFrame, a
-                list of dicts, or any object with an Arrow stream, such as a scan, a DuckDB result
-                or a Polars DataFrame. Streams are read in bounded memory.
+            data: A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or Polars
+                DataFrame, a list of dicts, a dict of lists, any object with an Arrow stream, such
+                as a scan or a DuckDB result, an iterator of batches, or the path or glob of
+                Parquet, CSV, JSON, Arrow or ORC files. Streams and files are read in bounded
+                memory; a Polars LazyFrame is collected.
             merge_schema: Add columns that `data` has and the table does not, in the same
                 transaction. Otherwise they are an error.
             buffer_bytes: How many bytes of rows to hold in memory before files are written.
@@ -385,7 +452,7 @@ class Table:
         data: Any,
         mode: str = "table",
         *,
-        where: str | None = None,
+        where: Filter | None = None,
         merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
         **options: Any,
@@ -412,38 +479,46 @@ class Table:
             )
         return self
 
-    def delete(self, where: str, **options: Any) -> int:
+    def delete(self, where: Filter, params: Parameters | None = None, **options: Any) -> int:
         """Delete the rows that match `where`, and return their number.
 
         Leaves in which partition values decide that every row matches are removed without being
         opened. To delete all rows, pass `"TRUE"`.
         """
         with self.transaction(**options) as tx:
-            deleted = tx._delete(where)
+            deleted = tx._delete(where, params)
         return deleted()
 
-    def update(self, values: Mapping[str, str], where: str | None = None, **options: Any) -> int:
+    def update(
+        self,
+        values: Mapping[str, Any],
+        where: Filter | None = None,
+        params: Parameters | None = None,
+        **options: Any,
+    ) -> int:
         """Set columns in the rows that match `where`, and return the number of these rows.
 
         A row whose partition values change moves to its new partition.
 
         Args:
             values: A SQL expression for each column to set, such as
-                `{"status": "'done'", "n": "n + 1"}`. Expressions see the row as it was.
+                `{"status": "'done'", "n": "n + 1"}`. Expressions see the row as it was. A value
+                that is not text is a constant, and so is text in `phalanx.lit`.
             where: A filter; None for all rows.
+            params: Values for `?` or `:name` in the filter.
             **options: See `Table`.
 
         Raises:
             InvalidInput: A column is unknown, or an expression does not fit its type.
         """
         with self.transaction(**options) as tx:
-            updated = tx._update(values, where)
+            updated = tx._update(values, where, params)
         return updated()
 
     def merge(
         self,
         data: Any,
-        on: Sequence[str],
+        on: str | Sequence[str],
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
@@ -459,7 +534,8 @@ class Table:
 
         Args:
             data: The source rows, as in `append`. They are held in memory.
-            on: The key columns. Floating-point and nested columns cannot be keys.
+            on: The key columns, or the name of one. Floating-point and nested columns cannot be
+                keys.
             when_matched: "update", "delete" or "ignore": what to do with rows of the table that
                 have the key of a source row.
             when_not_matched: "insert" or "ignore": what to do with source rows whose key the table
@@ -478,6 +554,23 @@ class Table:
         with self.transaction(**options) as tx:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
+
+    def upsert(self, data: Any, on: str | Sequence[str], **options: Any) -> MergeCounts:
+        """Replace the rows that have the same key as a row of `data`, and insert the others.
+
+        This is `merge` without conditions.
+        """
+        return self.merge(data, on, **options)
+
+    @_naming_failures
+    def drop(self) -> None:
+        """Delete the table with all of its versions and files. This cannot be undone.
+
+        Raises:
+            InvalidInput: The folder holds something that is not part of the table.
+            UnsupportedTable: Another client has made the table.
+        """
+        drop_table(self._snapshot)
 
     @_naming_failures
     def make_strong(self) -> Table:
@@ -587,6 +680,7 @@ class Table:
             return self
         with self.transaction(**options) as tx:
             tx.evolve_partitioning(partition_by)
+        warn_of_lone_units(self.spec, self._snapshot.head.schema)
         return self
 
     def add_column(
@@ -730,7 +824,10 @@ class Table:
 
     @_naming_failures
     def vacuum(
-        self, older_than: dt.timedelta | None = None, dry_run: bool = False, force: bool = False
+        self,
+        older_than: dt.timedelta | str | None = None,
+        dry_run: bool = False,
+        force: bool = False,
     ) -> VacuumReport:
         """Expire old snapshots and delete the files that no longer belong to any.
 
@@ -738,9 +835,9 @@ class Table:
 
         Args:
             older_than: Expire snapshots that were replaced longer ago than this, and delete
-                unreferenced files older than this. It takes precedence over the property
-                `retention.snapshots`. By default, the property decides for snapshots, and files
-                are deleted after 7 days.
+                unreferenced files older than this: a timedelta, or text such as "7 days". It takes
+                precedence over the property `retention.snapshots`. By default, the property decides
+                for snapshots, and files are deleted after 7 days.
             dry_run: Report what would be deleted, and delete nothing.
             force: Allow an age of less than 24 hours. Use it only if no writer is running: a
                 writer's new files are unreferenced until it commits.
@@ -757,16 +854,16 @@ class Table:
 
     @_naming_failures
     def expire_snapshots(
-        self, older_than: dt.timedelta | None = None, dry_run: bool = False
+        self, older_than: dt.timedelta | str | None = None, dry_run: bool = False
     ) -> ExpireReport:
         """Expire old snapshots. They can no longer be opened, and `vacuum` may delete their files.
 
         Tagged versions and the newest `retention.min_snapshots` versions are kept.
 
         Args:
-            older_than: Expire snapshots that were replaced longer ago than this. It takes
-                precedence over the property `retention.snapshots`, which decides otherwise
-                (7 days if it is not set).
+            older_than: Expire snapshots that were replaced longer ago than this: a timedelta, or
+                text such as "7 days". It takes precedence over the property `retention.snapshots`,
+                which decides otherwise (7 days if it is not set).
             dry_run: Report what would expire, and change nothing.
 
         Raises:
@@ -896,6 +993,9 @@ class Table:
         if not dry_run:
             self.refresh()
         return report
+
+    def _repr_html_(self) -> str:
+        return table_html(self._snapshot)
 
     def __repr__(self) -> str:
         fields = ", ".join(self.spec.spell(self._snapshot.head.schema)) or "nothing"

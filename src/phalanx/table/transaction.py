@@ -23,6 +23,7 @@ from phalanx.model.properties import ANCHOR
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.table import ingest
 from phalanx.table.anchor import anchor
+from phalanx.table.filters import Filter, Parameters, predicate_of
 from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
@@ -49,7 +50,7 @@ from phalanx.table.operations.tag import DropTag, Tag
 from phalanx.table.operations.update import Update, assignments_of
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
-from phalanx.table.scan import Scan, predicate_of
+from phalanx.table.scan import Scan
 from phalanx.transaction.commit import Footprint, Transaction, durable_by_default
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
@@ -204,9 +205,10 @@ class TableTransaction:
     @_exclusive
     def scan(
         self,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        where: Filter | None = None,
         limit: int | None = None,
+        params: Parameters | None = None,
     ) -> Scan:
         """Read rows as this transaction sees them, with its own changes.
 
@@ -214,12 +216,13 @@ class TableTransaction:
         changed these rows.
         """
         snapshot = self._current()
-        self._reads(predicate_of(where, snapshot))
-        return Scan(snapshot, columns, where, limit)
+        predicate = predicate_of(where, snapshot, params)
+        self._reads(predicate)
+        return Scan(snapshot, columns, predicate, limit)
 
-    def count(self, where: str | None = None) -> int:
+    def count(self, where: Filter | None = None, params: Parameters | None = None) -> int:
         """Count rows as this transaction sees them; see `scan`."""
-        return self.scan(where=where).count()
+        return self.scan(where=where, params=params).count()
 
     def _reads(self, predicate: Predicate) -> None:
         """Let the commit depend on the leaves that a predicate selects."""
@@ -267,7 +270,7 @@ class TableTransaction:
         data: Any,
         mode: str = "table",
         *,
-        where: str | None = None,
+        where: Filter | None = None,
         merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
@@ -289,20 +292,20 @@ class TableTransaction:
         self.add(self._write(all_match(chunks, predicate), buffer_bytes), "where", predicate)
 
     @_exclusive
-    def delete(self, where: str) -> int:
+    def delete(self, where: Filter, params: Parameters | None = None) -> int:
         """Delete the rows that match `where`, and return their number."""
-        return self._counted(self._delete(where))
+        return self._counted(self._delete(where, params))
 
     @_exclusive
-    def _delete(self, where: str) -> Callable[[], int]:
+    def _delete(self, where: Filter, params: Parameters | None = None) -> Callable[[], int]:
         """Delete the rows that match, and return a function that returns their number.
 
         A commit may run the change again on a newer snapshot. The function counts the last run.
         """
         snapshot = self._current()
-        if not isinstance(where, str):
+        if where is None:
             raise InvalidInput("delete takes a filter; to delete every row, write 'TRUE'")
-        predicate = predicate_of(where, snapshot)
+        predicate = predicate_of(where, snapshot, params)
         return self._delete_where(predicate)
 
     def _delete_where(self, predicate: Predicate) -> Callable[[], int]:
@@ -319,16 +322,23 @@ class TableTransaction:
         return self._counted(self._delete_where(predicate))
 
     @_exclusive
-    def update(self, values: Mapping[str, str], where: str | None = None) -> int:
+    def update(
+        self,
+        values: Mapping[str, Any],
+        where: Filter | None = None,
+        params: Parameters | None = None,
+    ) -> int:
         """Set columns in the rows that match `where`, and return the number of these rows."""
-        return self._counted(self._update(values, where))
+        return self._counted(self._update(values, where, params))
 
     @_exclusive
-    def _update(self, values: Mapping[str, str], where: str | None) -> Callable[[], int]:
+    def _update(
+        self, values: Mapping[str, Any], where: Filter | None, params: Parameters | None = None
+    ) -> Callable[[], int]:
         snapshot = self._current()
         operation = Update(
             snapshot.head.schema,
-            predicate_of(where, snapshot),
+            predicate_of(where, snapshot, params),
             self._transaction.isolation,
             assignments_of(values, snapshot),
         )
@@ -341,7 +351,7 @@ class TableTransaction:
     def merge(
         self,
         data: Any,
-        on: Sequence[str],
+        on: str | Sequence[str],
         *,
         when_matched: str = "update",
         when_not_matched: str = "insert",
@@ -354,12 +364,13 @@ class TableTransaction:
     def _merge(
         self,
         data: Any,
-        on: Sequence[str],
+        on: str | Sequence[str],
         when_matched: str,
         when_not_matched: str,
         merge_schema: bool = False,
     ) -> Callable[[], MergeCounts]:
         self._check_open()
+        on = [on] if isinstance(on, str) else on
         if merge_schema and not self.repeated:
             data = self._with_columns(data, "merge")
         snapshot = self._current()

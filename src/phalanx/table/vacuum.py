@@ -110,7 +110,7 @@ _SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
 
 def vacuum(
     snapshot: Snapshot,
-    older_than: dt.timedelta | None = None,
+    older_than: dt.timedelta | str | None = None,
     dry_run: bool = False,
     force: bool = False,
 ) -> VacuumReport:
@@ -123,8 +123,9 @@ def vacuum(
     Raises InvalidInput for an age of less than 24 hours without `force`, UnsupportedTable for a
     table of another client, and ConflictError if other transactions kept committing.
     """
-    age = DEFAULT_AGE if older_than is None else older_than
-    policy = replace(RetentionPolicy.of(older_than), file_age=age)
+    policy = RetentionPolicy.of(older_than)
+    age = DEFAULT_AGE if policy.older_than is None else policy.older_than
+    policy = replace(policy, file_age=age)
     if age < GRACE_FLOOR and not force:
         raise InvalidInput(
             f"older_than={age} is less than 24 hours, and a writer that is still running may own "

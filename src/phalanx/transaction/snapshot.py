@@ -9,6 +9,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound, UnsupportedTable
 from phalanx.lru import LruCache
+from phalanx.model.literals import parse_timestamp
 from phalanx.model.spelling import shortened
 from phalanx.storage import cache, forms
 from phalanx.storage.head import Head
@@ -17,8 +18,8 @@ from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, NoManifest
 from phalanx.storage.records import TagRecord
 
-#: What identifies a snapshot: its version, a tag, or a time.
-Version = int | str | dt.datetime
+#: What identifies a snapshot: its version, a tag, or a time, which may be text or a date.
+Version = int | str | dt.datetime | dt.date
 
 #: A cached snapshot is written again once it is this many transactions behind.
 _SAVE_AFTER = 16
@@ -81,10 +82,16 @@ class Snapshot:
     def find(self, version: Version) -> Snapshot:
         """The snapshot with a version or a tag, or the one that was current at a time.
 
+        Text that is no tag may be a time, such as "2025-12-31" or "2025-12-31T12:00:00+01:00"; a
+        date means its first instant, and without a zone a time is in UTC.
         Raises TableNotFound if it does not exist, is newer than this one or has expired. Raises
         InvalidInput for a version from before the table became strong: only its leaves are known,
         not their rows.
         """
+        if isinstance(version, str) and version not in self.tags():
+            version = _time_of(version) or version
+        if isinstance(version, dt.date) and not isinstance(version, dt.datetime):
+            version = dt.datetime.combine(version, dt.time(), dt.UTC)
         if isinstance(version, dt.datetime):
             version = self.sequence_at(version)
         if isinstance(version, str):
@@ -238,6 +245,16 @@ class Snapshot:
 
     def _sequence_in(self, version: int) -> int | None:
         return ManifestVersion(self.location, version).sequence()
+
+
+def _time_of(text: str) -> dt.datetime | None:
+    """The time that a text spells; None if it spells none."""
+    try:
+        literal = parse_timestamp(text)
+        nanos = literal.value * (86_400 * 1_000_000_000 if literal.kind == "date" else 1)
+        return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=nanos // 1_000)
+    except (InvalidInput, OverflowError):
+        return None
 
 
 #: The newest snapshot that this process has seen of each of up to 16 tables, by URI.

@@ -131,9 +131,11 @@ class TestRefused:
             (pd.DataFrame({"id": [1], "extra": [1]}), "no column 'extra'"),
             (pd.DataFrame([[1, 2]], columns=["id", "id"]), "appears twice"),
             (pd.DataFrame([[1]]), "no column '0'"),
-            ({"id": [1]}, "cannot read rows from dict"),
+            ({"id": [1], "nope": [1]}, "nope"),
+            ({"id": [1], "country": "x"}, "each a list of the same length"),
             (None, "cannot read rows from NoneType"),
-            ("rows.csv", "cannot read rows from str"),
+            ("rows.csv", "there is no file rows.csv"),
+            (iter([5]), "cannot read rows from an iterator of int"),
         ],
         ids=str,
     )

@@ -79,8 +79,8 @@ class TestMerge:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"on": "id"}, "as a list"),
-            ({"on": []}, "as a list"),
+            ({"on": 5}, "takes the key columns"),
+            ({"on": []}, "takes the key columns"),
             ({"on": ["nope"]}, "unknown column 'nope'"),
             ({"on": ["id"], "when_matched": "x"}, "when_matched is"),
             ({"on": ["id"], "when_not_matched": "x"}, "when_not_matched is"),

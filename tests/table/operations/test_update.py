@@ -1,5 +1,6 @@
 import pytest
 
+import phalanx
 from phalanx import InvalidInput
 from tests.table.rows import ROWS, parts, row, rows
 
@@ -43,7 +44,8 @@ class TestUpdate:
         [
             ({}, "update takes what to set"),
             ({"nope": "1"}, "unknown column 'nope': the table has id, part, n"),
-            ({"n": 1}, "'n' is set to SQL text"),
+            ({"n": [1]}, "cannot be used as a constant"),
+            ({"n": phalanx.lit("x")}, "column 'n' is int64"),
             ({"n": "'x'"}, "column 'n' is int64"),
             ({"n": "nope + 1"}, "nope"),
             ({"n": "random()"}, "random"),

@@ -285,8 +285,8 @@ def check_merge(
 ) -> None:
     """Refuse a merge that cannot be carried out as meant."""
     names = snapshot.head.schema.tagged.names
-    if isinstance(on, str) or not isinstance(on, Sequence) or not on:
-        raise InvalidInput("merge takes the key columns as a list, such as on=['id']")
+    if not isinstance(on, Sequence) or not on:
+        raise InvalidInput("merge takes the key columns, such as on='id' or on=['a', 'b']")
     for name in on:
         if name not in names:
             raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(names)}")

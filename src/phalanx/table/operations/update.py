@@ -6,19 +6,24 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model import expressions, filters
+from phalanx.model.literals import Literal, lit
 from phalanx.model.parser import parse
 from phalanx.model.predicates import (
     EVERYTHING,
+    Call,
     Term,
     columns_of,
     resolve_names,
 )
 from phalanx.model.schema import extract
+from phalanx.model.spelling import type_name
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.table import ingest
@@ -102,8 +107,10 @@ class Update(WhereMatches):
             yield ingest.conform(pa.table(columns), snapshot.head.schema.arrow)
 
 
-def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, Term]:
+def assignments_of(values: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Term]:
     """The new value of each column as a term; `now()` is the time of this call.
+
+    Text is SQL; any other value is a constant, and so is text in `phalanx.lit`.
 
     Raises InvalidInput for an unknown column, an expression that cannot be parsed or is volatile,
     or one whose type does not fit.
@@ -116,14 +123,28 @@ def assignments_of(values: Mapping[str, str], snapshot: Snapshot) -> dict[str, T
         if name not in schema.tagged.names:
             known = ", ".join(schema.tagged.names)
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
-        if not isinstance(text, str):
-            raise InvalidInput(f'{name!r} is set to SQL text, such as "\'x\'" or "n + 1"')
         type = schema.tagged.field(name).type
         zoned = bool(pa.types.is_timestamp(type) and type.tz is not None)
-        term = filters.freeze(resolve_names(parse(text), schema.column), now, zoned)
+        parsed = parse(text) if isinstance(text, str) else lit(text)
+        term = filters.freeze(resolve_names(parsed, schema.column), now, zoned)
         filters.refuse_volatile(term)
+        if isinstance(term, Literal) and term.kind == "number":
+            term = _number_of_type(term, type)
         result = expressions.type_of(term)
         if not ingest.fits(result, type):
             raise InvalidInput(f"column {name!r} is {type}, and {text} gives {result}: cast it")
         assignments[name] = term
     return assignments
+
+
+def _number_of_type(number: Literal, type: pa.DataType) -> Term:
+    """A number in a column's type: as the nearest float, or as a decimal if no digit is lost."""
+    name = type_name(type)
+    if name is None or not (pa.types.is_floating(type) or pa.types.is_decimal(type)):
+        return number
+    if pa.types.is_decimal(type):
+        try:
+            pa.scalar(Decimal(number.value)).cast(type)
+        except pa.ArrowException:
+            return number
+    return Call("arrow_cast", (number, Literal("string", name)))

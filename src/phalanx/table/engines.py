@@ -1,0 +1,144 @@
+"""Tables and scans as pyarrow datasets, so that other engines push filters and columns down.
+
+DuckDB and Polars know pyarrow's `Dataset`: they ask it for a scanner with a filter and columns.
+`ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
+can express. The whole filter is then applied to the rows by pyarrow, so that they are exactly those
+that the engine has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from phalanx.errors import InvalidInput
+from phalanx.model.arrow_filters import names_in
+from phalanx.table.filters import Filter, WeakerFilter
+
+if TYPE_CHECKING:
+    from phalanx.table.scan import Scan
+
+
+class Scanner:
+    """What an engine has asked a dataset for, in the form of pyarrow's `Scanner`."""
+
+    def __init__(self, scan: Scan, filter: pc.Expression | None, names: Sequence[str]) -> None:
+        """`names` are the columns to return; the scan also has those that the filter needs."""
+        self._scan, self._filter, self._names = scan, filter, list(names)
+
+    @property
+    def scan(self) -> Scan:
+        """The scan that reads the rows; its plan says which partitions."""
+        return self._scan
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        whole = self._scan.schema
+        return pa.schema([whole.field(name) for name in self._names], metadata=whole.metadata)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows that match the filter, in batches."""
+        for batch in self._scan.to_batches():
+            if self._filter is not None:
+                batch = batch.filter(self._filter)
+            if batch.num_rows:
+                yield batch if batch.schema.names == self._names else batch.select(self._names)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def count_rows(self) -> int:
+        if self._filter is None:
+            return self._scan.count()
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows that match."""
+        batches, left = [], num_rows
+        for batch in self.to_batches():
+            if left <= 0:
+                break
+            batches.append(batch.slice(0, left))
+            left -= batch.num_rows
+        return pa.Table.from_batches(batches, self.projected_schema)
+
+
+class ArrowDataset(ds.Dataset):  # type: ignore[misc]
+    """What pyarrow, DuckDB and Polars call on a dataset; a subclass says what a scan is.
+
+    Every method of pyarrow's class is replaced, because there is no dataset of pyarrow's behind it.
+    """
+
+    def __init__(self) -> None:
+        """Without a call of pyarrow's constructor, which takes none."""
+
+    def _rows(self, columns: Sequence[str], where: Filter | WeakerFilter | None) -> Scan:
+        """A scan of some columns, and of the rows that a filter selects."""
+        raise NotImplementedError
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> Scanner:
+        """A scanner, as pyarrow's datasets have one. See `scan` for more.
+
+        Options other than `columns` and `filter`, such as the size of batches, make no difference.
+
+        Raises:
+            InvalidInput: A column is unknown.
+        """
+        known = self.schema.names
+        names = list(known if columns is None else columns)
+        needed = [] if filter is None else [path[0] for path in names_in(filter)]
+        for name in (*names, *needed):
+            if name not in known:
+                raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
+        wanted = list(dict.fromkeys([*names, *needed]))
+        where = None if filter is None else WeakerFilter(filter)
+        return Scanner(self._rows(wanted, where), filter, names)
+
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows in batches; see `scanner`."""
+        return self.scanner(columns, filter, **options).to_batches()
+
+    def to_table(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The rows as a pyarrow Table; see `scanner`."""
+        return self.scanner(columns, filter, **options).to_table()
+
+    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
+        """The number of rows; see `scanner`."""
+        columns = self.schema.names if filter is None else []
+        return self.scanner(columns, filter, **options).count_rows()
+
+    def head(self, num_rows: int = 5, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The first rows, as a pyarrow Table; see `scanner`."""
+        return self.scanner(columns, **options).head(num_rows)
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        """What holds for every row: nothing is promised."""
+        return pc.scalar(True)
+
+    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise InvalidInput("this is not possible with a table: read its rows with to_arrow() first")
+
+    get_fragments = join = join_asof = replace_schema = sort_by = take = _refuse
