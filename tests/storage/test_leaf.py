@@ -106,6 +106,14 @@ class TestMaking:
             int(field.metadata[b"lance:field_id"]) for field in other.tagged
         ]
 
+    def test_rows_in_its_first_version_do_not_come_back(self, tmp_path):
+        """Another client may have written them, and the leaf was removed from the table since."""
+        schema = TableSchema.assign(pa.schema([("id", pa.int64())]))
+        leaf = Leaf(Location(tmp_path), "0badcafe_v1$dataset", schema)
+        lance.write_dataset(pa.table({"id": [1]}), leaf.uri)
+        written = leaf.create().write(pa.table({"id": [2]}))
+        assert ids(leaf, leaf.commit(None, LeafDelta(added=(written,)))) == [2]
+
     def test_where_it_cannot_be_made_the_cause_is_told(self, tmp_path, monkeypatch):
         def fail(*args, **options):
             raise OSError("LanceError(IO): No space left on device, /rust/lance/x.rs:1:1")
