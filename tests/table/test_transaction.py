@@ -52,6 +52,20 @@ class TestTransaction:
             tx.append([row(6, "a")])
         assert ids(strong) == [3, 4, 6]
 
+    @pytest.mark.parametrize("fields", [["part"], ["part", "truncate(3, id)"]], ids=str)
+    def test_a_merge_after_a_partition_was_removed(self, tmp_path, fields):
+        """The leaves that are left have other places than before the removal."""
+        table = phalanx.create(tmp_path / "t", SCHEMA, fields)
+        table.append([row(6, None), row(7, "b"), row(0, "c"), row(1, None), row(3, "a")])
+        with table.transaction() as tx:
+            tx.delete("part = 'a'")
+            tx.merge([row(1, "b", 5), row(6, "a", 5)], ["id"])
+            expected = [row(0, "c"), row(1, "b", 5), row(6, "a", 5), row(7, "b")]
+            assert tx.scan().to_arrow().sort_by("id").to_pylist() == expected
+            tx.update({"n": "9"}, "part = 'b'")
+        assert rows(table) == [row(0, "c"), row(1, "b", 9), row(6, "a", 5), row(7, "b", 9)]
+        assert table.check().ok
+
     @pytest.mark.parametrize("mode", ["table", "partitions"])
     def test_overwriting_what_it_has_just_written(self, table, mode):
         with table.transaction() as tx:

@@ -304,8 +304,8 @@ class View:
         self._touched(place)
 
     def prefetch_statistics_of(self, rows: Sequence[LeafRow]) -> None:
-        """Like `prefetch_statistics`, for existing leaves."""
-        self.prefetch_statistics([self._place_of(row) for row in rows])
+        """Like `prefetch_statistics`, for leaves of the current snapshot."""
+        self.prefetch_statistics([self._as_of_base(self._place_of(row)) for row in rows])
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
         """Record that a change is committed already, on top of version `base` of the leaf."""
