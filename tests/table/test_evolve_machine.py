@@ -369,8 +369,12 @@ class Machine(RuleBasedStateMachine):
         ]
         hits = [row for row in state.rows if row.get(key.id) in chosen]
         there = {row[key.id] for row in hits}
-        # Rows that match keep their values in the columns that the source lacks.
-        state.rows += [row for row in source if row[key.id] not in there]
+        if len(state.fields) == 1:
+            # The source has all columns: each of its rows replaces those with its key.
+            state.rows = [row for row in state.rows if row.get(key.id) not in chosen] + source
+        else:
+            # Rows that match keep their values in the columns that the source lacks.
+            state.rows += [row for row in source if row[key.id] not in there]
         table = self.newest()
         counts = table.merge(pa.table({key.name: pa.array(chosen, key.type)}), [key.name])
         assert (counts.inserted, counts.updated) == (len(set(chosen) - there), len(hits))
