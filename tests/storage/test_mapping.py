@@ -304,6 +304,78 @@ class TestChanges:
         assert lance.dataset(leaf.uri, version=after).to_table().to_pylist() == wanted
 
 
+class TestGiven:
+    """Columns whose values the partition gives, whatever is in the files."""
+
+    @staticmethod
+    def leaf(written, **given):
+        leaf, version = written
+        values = tuple((SCHEMA.column((name,)).field_id, key) for name, key in given.items())
+        return Leaf(leaf.location, leaf.folder, SCHEMA, values), version
+
+    def test_files_are_not_asked(self, written):
+        leaf, version = self.leaf(written, day=0, id=None)
+        handle = leaf.open(version)
+        mapping = mapping_of(handle.lance_schema, handle, SCHEMA)
+        reading = mapping.reading(["day", "f", "id"], leaf.given)
+        assert reading.columns == ["f"]
+        assert not reading.is_same
+        assert mapping.reading(["f", "s"], leaf.given).is_same
+        found = rows_of(leaf, version, SCHEMA, columns=["day", "id", "price"])
+        assert found == [
+            {"day": dt.date(1970, 1, 1), "id": None, "price": row["price"]} for row in ROWS
+        ]
+
+    def test_only_given_columns(self, written):
+        leaf, version = self.leaf(written, price=-150)
+        assert (
+            rows_of(leaf, version, SCHEMA, columns=["price"]) == [{"price": Decimal("-1.50")}] * 3
+        )
+
+    @pytest.mark.parametrize(
+        ("where", "count"),
+        [
+            ("id = 7", 3),
+            ("id = 1", 0),
+            ("id IS NULL", 0),
+            ("day IS NULL", 3),
+            ("day = '2025-01-01'", 0),
+            ("day IS NULL AND f IS NULL", 1),
+            ("id > 7 OR price < 0", 1),
+            ("id + 1 = 8 AND f IS NOT NULL", 2),
+            ("NOT (day = '2025-01-01')", 0),
+        ],
+    )
+    def test_filters(self, written, where, count):
+        leaf, version = self.leaf(written, id=7, day=None)
+        assert len(rows_of(leaf, version, SCHEMA, where)) == count
+        assert leaf.delete(version, bind(parse(where), SCHEMA.column))[1] == count
+
+    def test_rows_by_their_ids(self, written):
+        leaf, version = self.leaf(written, id=7)
+        found = leaf.take(version, np.array([2, 0], np.uint64), ["price", "id"]).to_pylist()
+        assert found == [{"price": ROWS[at]["price"], "id": 7} for at in (2, 0)]
+
+    def test_with_row_ids(self, written):
+        leaf, version = self.leaf(written, id=7)
+        (batch,) = leaf.scan(version, ["id"], None, row_ids=True)
+        assert batch.to_pylist() == [{"id": 7, "_rowid": at} for at in range(3)]
+
+    def test_a_column_under_another_name_and_type(self, seen):
+        schema = changed(("rename_column", "id", "key"), ("change_type", "key", pa.int64()))
+        leaf, version = seen(schema)
+        leaf = Leaf(leaf.location, leaf.folder, schema, ((0, 2**40),))
+        assert rows_of(leaf, version, schema, "key > 5", ["key"]) == [{"key": 2**40}] * 3
+
+    def test_they_need_no_files(self, written):
+        leaf, version = self.leaf(written, id=7)
+        handle = leaf.open(version)
+        schema = changed(("change_type", "id", pa.int64()))
+        mapping = mapping_of(handle.lance_schema, handle, schema)
+        assert not mapping.needs_no_files()
+        assert mapping.needs_no_files(leaf.given)
+
+
 class TestBundles:
     def test_files_with_columns_that_are_gone(self, tmp_path):
         """In a bundle fields are numbered anew: an id that is gone is not another's then."""

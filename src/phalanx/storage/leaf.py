@@ -206,8 +206,8 @@ class Leaf:
         stored = ((field.name, field_id(field)) for field in self.stored.tagged)
         return needed + [(name, frozenset({id})) for name, id in stored if id in given]
 
-    def _schema_with_more(self, handle: Any) -> TableSchema:
-        """The schema of a version once files are added to it.
+    def _schema_with_more(self, handle: Any) -> TableSchema | None:
+        """The schema of a version once files are added to it; None if no column would be left.
 
         A column that the partition gives is in it if all files hold it: a plain Lance reader would
         see NULL in the others.
@@ -222,8 +222,14 @@ class Leaf:
             if field_id(field) not in given or held.get(field_id(field)) == field.type
         ]
         if not fields:
-            return self.stored
+            return None
         return TableSchema(pa.schema(fields, metadata=self.stored.tagged.metadata))
+
+    def _holds_all(self, handle: Any, mapping: LeafMapping, schema: TableSchema) -> bool:
+        """Whether the files of a version hold the columns of a schema, each at least one."""
+        fragments = [fragment.metadata for fragment in handle.get_fragments()]
+        ids = [{id for file in fragment.files for id in file.fields} for fragment in fragments]
+        return mapping.needs_no_files(self.given) and not any(map(schema.id_set.isdisjoint, ids))
 
     def _physical(self, handle: Any) -> TableSchema:
         return TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
@@ -236,12 +242,9 @@ class Leaf:
         has no column left: Lance does not read a file without data.
         """
         mapping, schema = self._mapping(handle), self._schema_with_more(handle)
-        if handle.lance_schema == lance_schema(schema):
-            return handle, delta
-        ids = schema.id_set
-        fragments = [fragment.metadata for fragment in handle.get_fragments()]
-        empty = any(not ids & {id for f in frag.files for id in f.fields} for frag in fragments)
-        if mapping.needs_no_files(self.given) and not empty:
+        if schema is not None and self._holds_all(handle, mapping, schema):
+            if handle.lance_schema == lance_schema(schema):
+                return handle, delta
             projection = LanceOperation.Project(lance_schema(schema))
             return self._commit(handle, projection), delta
         if delta.touched:
@@ -296,7 +299,7 @@ class Leaf:
         if self.is_current(main) or main.get_fragments():
             return int(main.version)
         try:
-            committed = lance.LanceDataset.commit(
+            main = lance.LanceDataset.commit(
                 main,
                 LanceOperation.Merge([], lance_schema(self.stored)),
                 read_version=main.version,
@@ -304,9 +307,11 @@ class Leaf:
                 storage_options=self.location.options,
                 commit_message=COMMIT_MESSAGE,
             )
-            return int(committed.version)
         except (OSError, lance.commit.CommitConflictError):
-            return self.newest()
+            main = self.open(None)
+            if not self.is_current(main):
+                raise
+        return int(main.version)
 
     def trusting_files(self, version: int | None) -> Leaf:
         """The leaf with the columns that a version has read from its files.

@@ -155,8 +155,10 @@ class _ByFragment:
         self._values = values
 
     def array(self, batch: pa.RecordBatch) -> pa.Array:
-        addresses = np.asarray(batch.column(ADDRESS))
-        return self._values.take(pa.array(addresses >> FRAGMENT_BITS))
+        fragments = np.asarray(batch.column(ADDRESS)) >> FRAGMENT_BITS
+        if len(fragments) and bool((fragments == fragments[0]).all()):
+            return _Constant(self._values[int(fragments[0])]).array(batch)
+        return self._values.take(pa.array(fragments))
 
 
 _Values = _Constant | _ByFragment

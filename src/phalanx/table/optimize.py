@@ -63,6 +63,21 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
+class Goal:
+    """What the files of leaves shall be like."""
+
+    target: Target
+    ordering: Ordering | None = None
+    #: Whether they shall hold the columns that new files hold.
+    partition_columns: bool = False
+
+    @property
+    def concerns_all(self) -> bool:
+        """Whether every leaf must be opened to see if it is like that."""
+        return self.ordering is not None or self.partition_columns
+
+
+@dataclass(frozen=True)
 class LeafTask:
     """The work in one leaf, with everything that another process needs to do it."""
 
@@ -172,11 +187,20 @@ def optimize(
     dry_run: bool = False,
     sort_by: Any = None,
     zorder_by: Any = None,
+    partition_columns: bool = False,
 ) -> OptimizeReport:
     """Compact the leaves that a filter selects. Raises InvalidInput for invalid arguments."""
     with ThreadPoolExecutor(WRITERS) as pool:
         job, first = begin(
-            snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by, pool
+            snapshot,
+            where,
+            target_rows,
+            target_bytes,
+            dry_run,
+            sort_by,
+            zorder_by,
+            partition_columns,
+            pool,
         )
         if not dry_run:
             _run(job, first, pool)
@@ -191,6 +215,7 @@ def begin(
     dry_run: bool,
     sort_by: Any,
     zorder_by: Any,
+    partition_columns: bool,
     pool: Executor,
 ) -> tuple[Optimizing, OptimizePlan]:
     """The state of a new call, and the first plan. Raises InvalidInput for invalid arguments."""
@@ -201,9 +226,9 @@ def begin(
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.check_writable()
     ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
-    first = plan(newest, where, target, ordering, pool)
-    job = Optimizing(newest.location, where, target, ordering, _planned(first, dry_run))
-    return job, first
+    goal = Goal(target, ordering, partition_columns)
+    first = plan(newest, where, goal, pool)
+    return Optimizing(newest.location, where, goal, _planned(first, dry_run)), first
 
 
 def _run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
@@ -231,21 +256,20 @@ def _run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
 def plan(
     snapshot: Snapshot,
     where: str | None,
-    target: Target,
-    ordering: Ordering | None,
+    goal: Goal,
     pool: Executor,
     only: Collection[str] | None = None,
 ) -> OptimizePlan:
     """The tasks for the leaves that a filter selects; with `only`, for those among these ids."""
     predicate = predicate_of(where, snapshot)
-    if ordering is not None:
-        ordering.check(snapshot.head.schema)
+    if goal.ordering is not None:
+        goal.ordering.check(snapshot.head.schema)
     selected = Plan(snapshot, predicate)
     leaves, indices = snapshot.leaves, selected.indices
     if only is not None:
         indices = indices[leaves.are_in(indices, only)]
     loose = _loose(snapshot, indices)
-    planner = _LeafPlanner(snapshot, target, ordering, loose)
+    planner = _LeafPlanner(snapshot, goal, loose)
     opened = indices[planner.may_be_due(indices)]
     results = list(pool.map(planner.look, leaves.rows(opened)))
     unopened = np.setdiff1d(indices, opened)
@@ -280,8 +304,7 @@ class _LeafPlanner:
     """Finds the leaves that need work, and makes their tasks."""
 
     snapshot: Snapshot
-    target: Target
-    ordering: Ordering | None
+    goal: Goal
     #: The leaves whose statistics can be improved, by id.
     loose: frozenset[str]
 
@@ -294,12 +317,12 @@ class _LeafPlanner:
         leaves = self.snapshot.leaves
         rows, sizes = leaves.row_counts[indices], leaves.byte_counts[indices]
         known = (rows >= 0) & (sizes >= 0) & (leaves.fragment_counts[indices] == 1)
-        if self.ordering is not None or self.snapshot.head.transactions == "weak":
+        if self.goal.concerns_all or self.snapshot.head.transactions == "weak":
             return np.ones(len(indices), dtype=bool)
         doubtful = leaves.are_in(indices, self.loose)
         large = np.array(
             [
-                compaction.is_too_large(FragmentSize(0, count, size), self.target)
+                compaction.is_too_large(FragmentSize(0, count, size), self.goal.target)
                 for count, size in zip(rows.tolist(), sizes.tolist(), strict=True)
             ],
             dtype=bool,
@@ -313,8 +336,9 @@ class _LeafPlanner:
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version)
         parts = contents.fragments
-        groups = compaction.groups(parts, self.target)
-        if self.ordering is not None or (groups and not contents.current):
+        groups = compaction.groups(parts, self.goal.target)
+        is_other = not contents.current and (bool(groups) or self.goal.partition_columns)
+        if self.goal.ordering is not None or is_other:
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
         if not groups or contents.stable_ids:
             return contents, None
@@ -330,8 +354,8 @@ class _LeafPlanner:
             leaf.given,
             leaf.stored,
             tuple(tuple(part.id for part in group) for group in groups),
-            self.target,
-            self.ordering,
+            self.goal.target,
+            self.goal.ordering,
             whole and not weak and row.object_id in self.loose,
             sum(part.files for part in touched),
             sum(part.bytes for part in touched),
@@ -485,8 +509,7 @@ class Optimizing:
 
     location: Location
     where: str | None
-    target: Target
-    ordering: Ordering | None
+    goal: Goal
     report: OptimizeReport
     round: int = 0
     #: The ids of leaves that must be planned again, because other transactions changed them.
@@ -526,7 +549,7 @@ class Optimizing:
         self.round += 1
         if left and self.round < _ROUNDS:
             newest = Snapshot.latest(self.location)
-            return plan(newest, self.where, self.target, self.ordering, pool, set(left))
+            return plan(newest, self.where, self.goal, pool, set(left))
         if left:
             self.report.notes.append(
                 f"{count_text(len(left), 'leaf')} stayed as before, because others kept changing "

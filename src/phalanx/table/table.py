@@ -788,6 +788,7 @@ class Table:
         *,
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
+        partition_columns: bool = False,
     ) -> OptimizeReport:
         """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
@@ -803,12 +804,21 @@ class Table:
             sort_by: Rewrite each leaf in the order of these columns; a pair such as
                 `("ts", "descending")` reverses one.
             zorder_by: Rewrite each leaf in Z-order of these columns, 2 or more.
+            partition_columns: Rewrite each leaf that has other columns than new files, for example
+                because it was written before `materialize_partition_columns` was changed.
 
         Raises:
             InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
         """
         report = optimize.optimize(
-            self._snapshot, where, target_rows, target_bytes, dry_run, sort_by, zorder_by
+            self._snapshot,
+            where,
+            target_rows,
+            target_bytes,
+            dry_run,
+            sort_by,
+            zorder_by,
+            partition_columns,
         )
         if not dry_run:
             self.refresh()

@@ -125,6 +125,7 @@ class View:
         self.steps = 0
         #: The fields of the head that the transaction changes.
         self.head_changes: dict[str, Any] = {}
+        self._head: Head | None = base.head
         self._new_specs: list[PartitionSpec] = []
         #: New tags by name; None for a tag that is dropped.
         self._tagged: dict[str, TagRecord | None] = {}
@@ -136,8 +137,9 @@ class View:
     @property
     def head(self) -> Head:
         """The table's head with the transaction's changes."""
-        changes = self.head_changes
-        return replace(self.base.head, **changes) if changes else self.base.head
+        if self._head is None:
+            self._head = replace(self.base.head, **self.head_changes)
+        return self._head
 
     @property
     def schema(self) -> TableSchema:
@@ -163,7 +165,7 @@ class View:
                         work.statistics, self.schema, changes["schema"]
                     )
         self.head_changes |= changes
-        self._current = self._leaves = None
+        self._current = self._leaves = self._head = None
         self.steps += 1
 
     @property

@@ -66,6 +66,22 @@ def test_a_table_and_what_comes_later(events, checkpoint):
     assert len(copy(events, stream, checkpoint)) == 2
 
 
+def test_columns_that_are_in_no_file(events, checkpoint):
+    """What partitions give is read at each version as it was then."""
+    off = "ALTER TABLE {db}.t SET TBLPROPERTIES ('materialize_partition_columns' = '%s')"
+    events.sql(off % "false")
+    insert(events, 7, 10)
+    stream = reader(events, maxFilesPerTrigger=2).table(events["t"])
+    copy(events, stream, checkpoint)
+    events.sql(off % "true")
+    insert(events, 10, 13)
+    events.open("t").optimize(partition_columns=True)
+    insert(events, 13, 14)
+    copy(events, stream, checkpoint)
+    assert events.rows("SELECT * FROM {db}.out") == events.rows("SELECT * FROM {db}.t")
+    assert events.rows("SELECT count(*), count(part) FROM {db}.out") == [(14, 9)]
+
+
 def test_by_path_with_limits_and_a_replay(events, checkpoint):
     """The driver dies after a commit of the sink; the batch is read again, and not written."""
     options = {"startingVersion": 2, "maxVersionsPerTrigger": 1}

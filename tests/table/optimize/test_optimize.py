@@ -264,7 +264,7 @@ class TestSteps:
         before, base = rows_of(table), table._snapshot
         with optimize.ThreadPoolExecutor(2) as pool:
             target = Target(optimize.TARGET_ROWS, optimize.TARGET_BYTES)
-            found = optimize.plan(base, None, target, None, pool)
+            found = optimize.plan(base, None, optimize.Goal(target), pool)
             (group,) = found.groups()
             sent = [pickle.loads(pickle.dumps(task)) for task in group]
             done = [pickle.loads(pickle.dumps(optimize.compact(task))) for task in sent]

@@ -42,6 +42,9 @@ class OptimizeProcedure(Distributed):
         Parameter("target_bytes", "BIGINT", "bytes of a file, about", "null"),
         Parameter("sort_by", "STRING", "columns to sort by, such as 'ts DESC, id'", "null"),
         Parameter("zorder_by", "STRING", "columns to order by together: 'x, y'", "null"),
+        Parameter(
+            "partition_columns", "BOOLEAN", "also files without the columns of new ones", "false"
+        ),
         DRY_RUN,
     )
     result: ClassVar = {
@@ -64,6 +67,7 @@ class OptimizeProcedure(Distributed):
                 bool(invocation["dry_run"]),
                 _sorting(invocation["sort_by"]),
                 names_of(invocation["zorder_by"]),
+                bool(invocation["partition_columns"]),
                 pool,
             )
             if invocation["dry_run"]:
