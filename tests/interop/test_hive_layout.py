@@ -341,6 +341,22 @@ class TestEverythingElse:
         assert ids(phalanx.open(root)) == [1, 2, 3, 4]
         assert phalanx.check(root).ok
 
+    def test_repair_reads_partition_values_from_the_path(self, table, root):
+        """Nothing else says them: the files do not hold them, and all earlier versions are gone."""
+        table.append([row(9, None, None), row(10, "a/b")])
+        manifest = lance.dataset(f"{root}/__manifest")
+        lost = "object_type = 'table' OR (object_type = 'namespace' AND object_id != 'v1')"
+        manifest.delete(lost)
+        manifest = lance.dataset(f"{root}/__manifest")
+        manifest.cleanup_old_versions(NOTHING, delete_unverified=True)
+        phalanx.repair(root, stray="take")
+        rows = phalanx.open(root).scan().to_arrow().sort_by("id").to_pylist()
+        assert rows == [
+            *(row(1), row(2, "CN"), row(3, day=11), row(4, "FR", 11)),
+            *(row(9, None, None), row(10, "a/b")),
+        ]
+        assert phalanx.check(root).ok
+
     def test_a_tree_without_its_manifest_is_no_table(self, table, root):
         os.rename(root / "__manifest", root.parent / "lost")
         with pytest.raises(phalanx.TableNotFound, match="restore its folder __manifest"):

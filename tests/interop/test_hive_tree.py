@@ -255,6 +255,19 @@ class TestFunctions:
         with pytest.raises(phalanx.UnsupportedTable, match="not where"):
             hive.adopt(root, partition_by=[entry])
 
+    def test_a_leaf_that_says_nothing_confirms_nothing(self, root):
+        """NULL is NULL in every function, and a leaf may be empty."""
+        empty = pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
+        write_leaf(root, "s_hash=00000000.lance", empty)
+        write_leaf(
+            root,
+            "s_hash=__HIVE_DEFAULT_PARTITION__.lance",
+            pa.table({"id": [1], "s": pa.nulls(1, pa.string())}),
+        )
+        write_leaf(root, "s_hash=abcdef00.lance", [{"id": 2, "s": "x"}])
+        table = phalanx.open(root, partition_by=["hash(s)"])
+        assert ids(table, "s = 'x'") == [2]
+
     def test_time_in_another_zone_than_utc_is_noticed(self, root):
         times = pa.array([dt.datetime(2025, 1, 1, 3)], pa.timestamp("us", "UTC"))
         write_leaf(root, "ts_year=2024.lance", pa.table({"id": [1], "ts": times}))

@@ -156,7 +156,7 @@ def leaf_folders(location: Location, head: Head) -> list[str]:
 
 def leaf_in(folder: str, head: Head) -> str | None:
     """The id of the leaf that a folder is named after."""
-    keys = keys_in(folder, head.spec, head.schema)
+    keys = keys_in(folder, head)
     if keys is None:
         return None
     types = [field.result_type for field in head.spec.fields]
@@ -164,11 +164,12 @@ def leaf_in(folder: str, head: Head) -> str | None:
     return names.leaf_id(head.spec.id, namespaces)
 
 
-def keys_in(folder: str, spec: PartitionSpec, schema: TableSchema) -> tuple[Any, ...] | None:
+def keys_in(folder: str, head: Head) -> tuple[Any, ...] | None:
     """The partition values that the path of a leaf spells; None for another path."""
+    spec = head.spec
     try:
         pairs = parse_leaf_path(folder)
-        levels = [level_name(field, schema) for field in spec.fields]
+        levels = [level_name(field, head.schema) for field in spec.fields]
         if pairs is None or [name for name, _ in pairs] != levels:
             return None
         return tuple(

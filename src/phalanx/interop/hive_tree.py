@@ -50,7 +50,8 @@ from phalanx.storage.manifest import ManifestChanges, ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION, ManifestUpdate, manifest_schema
 from phalanx.storage.records import EpochRecord, TagRecord, TransactionRecord
 
-#: How many rows of a leaf must confirm a partition function.
+#: How many leaves, and how many rows of each, must confirm a partition function.
+_SAMPLED_LEAVES = 8
 _SAMPLE_ROWS = 100
 #: How many leaves are looked at to find out who has made a tree.
 _LOOKED_AT = 16
@@ -229,7 +230,7 @@ def _typed(
         for field in spec.fields if first is not None else ():
             _keys(field, paths, schema)
     if first is not None:
-        spec = _confirmed(location, first, spec, schema)
+        spec = _confirmed(location, listing.leaves, spec, schema)
     # Another listing, or another declaration, makes another snapshot.
     digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
     for folder, names in listing.groups:
@@ -324,26 +325,36 @@ class Unconfirmed(Transform):
 
 
 def _confirmed(
-    location: Location, leaf: str, spec: PartitionSpec, schema: TableSchema
+    location: Location, leaves: Sequence[str], spec: PartitionSpec, schema: TableSchema
 ) -> PartitionSpec:
-    """The spec with only those functions that the rows of a leaf confirm."""
+    """The spec with only those functions that no row of some leaves contradicts."""
     computed = [field for field in spec.fields if not isinstance(field.transform, Identity)]
-    if not computed:
-        return spec
-    names = sorted({field.sources(schema)[0].path[0] for field in computed})  # type: ignore[union-attr]
-    batches = list(
-        Leaf(location, leaf, schema.matched_by_name()).scan(None, names, None, _SAMPLE_ROWS)
-    )
-    sample = pa.Table.from_batches(batches) if batches else None
-    fields = []
-    for field, (level, text) in zip(spec.fields, parse_leaf_path(leaf) or (), strict=True):
-        if field in computed and sample is not None and sample.num_rows:
+    names = {column.path[0] for field in computed for column in field.sources(schema) if column}
+    wrong: set[str] = set()
+    for leaf in leaves[:: -(-len(leaves) // _SAMPLED_LEAVES)] if computed else ():
+        batches = list(
+            Leaf(location, leaf, schema.matched_by_name()).scan(
+                None, sorted(names), None, _SAMPLE_ROWS
+            )
+        )
+        sample = pa.Table.from_batches(batches) if batches else None
+        if sample is None or not sample.num_rows:
+            continue
+        for field, (level, text) in zip(spec.fields, parse_leaf_path(leaf) or (), strict=True):
             own = value_of(text, pa.field(level, field.result_type)).as_py()
-            values = set(field.apply(sample, schema).to_pylist())
-            if values != {own} and not _rounds_toward_zero(field, own, sample, schema):
-                field = replace(field, transform=Unconfirmed(field.transform))
-        fields.append(field)
+            if field in computed and not _explains(field, own, sample, schema):
+                wrong.add(field.field_id)
+    fields = (
+        replace(field, transform=Unconfirmed(field.transform)) if field.field_id in wrong else field
+        for field in spec.fields
+    )
     return replace(spec, fields=tuple(fields))
+
+
+def _explains(field: PartitionField, own: Any, sample: pa.Table, schema: TableSchema) -> bool:
+    """Whether a function gives the partition value of a leaf for its rows."""
+    values = set(field.apply(sample, schema).to_pylist())
+    return values == {own} or _rounds_toward_zero(field, own, sample, schema)
 
 
 def _rounds_toward_zero(

@@ -221,7 +221,8 @@ MATERIALIZE = Property[bool | None](
     None,
     "whether new data files hold the columns that the table is partitioned by: `true` puts them "
     "after the other columns, and `false` leaves out those of identity fields, which readers take "
-    "from the partition values. If it is not set, files hold all columns in the table's order",
+    "from the partition values. If it is not set, files hold all columns in the table's order, but "
+    "it is `false` for the layout `hive`",
 )
 VECTOR_DIMENSION = Property[int | None](
     "vector.<column>.dimension",

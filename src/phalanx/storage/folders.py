@@ -67,8 +67,7 @@ def walk(root: Location, kind_of: Callable[[str, int], FolderKind]) -> Listing:
         kinds = functools.cache(functools.partial(_by_kind, kind_of, depth))
         below: list[str] = []
         for level, names in _inside(root, levels, stamps):
-            names.sort()
-            leaves, inner = kinds(tuple(names))
+            leaves, inner = kinds(frozenset(names))
             if leaves:
                 groups[level] = leaves
             below += [f"{level}/{name}" if level else name for name in inner]
@@ -77,11 +76,10 @@ def walk(root: Location, kind_of: Callable[[str, int], FolderKind]) -> Listing:
 
 
 def _by_kind(
-    kind_of: Callable[[str, int], FolderKind], depth: int, names: tuple[str, ...]
+    kind_of: Callable[[str, int], FolderKind], depth: int, names: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The leaves and the levels among some names."""
-    kinds = [kind_of(name, depth) for name in names]
-    pairs = list(zip(names, kinds, strict=True))
+    """The leaves and the levels among some names, in order."""
+    pairs = [(name, kind_of(name, depth)) for name in sorted(names)]
     leaves = tuple(name for name, kind in pairs if kind is FolderKind.LEAF)
     return leaves, tuple(name for name, kind in pairs if kind is FolderKind.LEVEL)
 

@@ -51,6 +51,10 @@ class LeafLayout(Protocol):
         """The id of the leaf that a folder is named after; None if it is named after none."""
         ...
 
+    def keys_in(self, folder: str, head: Head) -> Sequence[Any] | None:
+        """The partition values that a folder is named after; None if its name does not say."""
+        ...
+
     def texts(self, head: Head) -> Mapping[str, str]:
         """What the metadata of the manifest also says, for clients that know this layout."""
         ...
@@ -84,6 +88,9 @@ class _Flat:
 
     def leaf_in(self, folder: str, head: Head) -> str | None:
         return names.leaf_in(folder)
+
+    def keys_in(self, folder: str, head: Head) -> Sequence[Any] | None:
+        return None
 
     def texts(self, head: Head) -> Mapping[str, str]:
         return {}

@@ -16,6 +16,7 @@ from phalanx.errors import PhalanxError
 from phalanx.model.specs import PartitionSpec
 from phalanx.storage import names
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.manifest_update import NAMESPACE, READ_VERSION, STREAM, TABLE, TAG, TRANSACTION
 from phalanx.storage.names import is_leaf_id
@@ -253,15 +254,20 @@ class _Rebuilding:
 
     def _keys(self, spec: PartitionSpec, row: RawRow) -> list[Any] | None:
         """The partition values: those that its namespaces are named after, if they are known."""
-        said = [keys for keys in (self._keys_above(spec), self._keys_inside(spec, row)) if keys]
         if not spec.fields:
             return []
+        head, folder = self._state.head, row.location or ""
+        spelled = layout_of(head.properties).keys_in(folder, head)
+        said = [keys for keys in (spelled, self._keys_above(spec)) if keys]
+        inside = self._keys_inside(spec, row)
         path, types = names.names_in(self._id), [field.result_type for field in spec.fields]
-        salt = self._state.head.salt
-        for keys in said:
-            if names.namespace_names(salt, spec.id, keys, types) == path:
-                return keys
-        return said[0] if said else None
+        for keys in said if inside is None else [*said, inside]:
+            if names.namespace_names(head.salt, spec.id, keys, types) == path:
+                return list(keys)
+        if said:
+            return list(said[0])
+        # Files that lack a column seem to hold NULL.
+        return None if head.gives_columns else inside
 
     def _keys_above(self, spec: PartitionSpec) -> list[Any] | None:
         """The values in the rows of its namespaces."""
