@@ -71,6 +71,8 @@ class Reading:
         self._columns = list(zip(fields, sources, strict=True))
         #: The names of the leaf's columns to read.
         self.columns = [source.name for source in sources if source is not None]
+        #: Whether the values of a column are converted.
+        self.converts = any(s is not None and s.convert is not None for s in sources)
         #: Whether they need no conversion to be the table's.
         self.is_same = all(
             source is not None and source.name == field.name and source.convert is None

@@ -34,6 +34,7 @@ from phalanx.storage.records import FragmentSize, LeafRow
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.format import count_text, size_text
+from phalanx.table.indexes import refresh_indexes
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.table.scan import predicate_of
@@ -303,7 +304,7 @@ class _LeafPlanner:
         schema, weak = self.snapshot.head.schema, row.read_version is None
         leaf = Leaf(self.snapshot.location, row.location, schema)
         version = leaf.newest() if row.read_version is None else row.read_version
-        contents = compaction.look(leaf, version)
+        contents = compaction.look(leaf, version, self.snapshot.head.indexes)
         parts = contents.fragments
         groups = compaction.groups(parts, self.target)
         if self.ordering is not None or (groups and not contents.current):
@@ -341,8 +342,8 @@ def _notes(leaves: Collection[LeafFragments]) -> Iterator[str]:
     counts = Counter(contents.indexes for contents in leaves if contents.indexes)
     for names, count in counts.items():
         yield (
-            f"files of {count_text(count, 'leaf')} stay as they are, because an index points "
-            f"into them ({', '.join(names)}): drop it to have them compacted"
+            f"files of {count_text(count, 'leaf')} stay as they are, because an index of "
+            f"another client points into them ({', '.join(names)}): drop it to have them compacted"
         )
 
 
@@ -481,6 +482,8 @@ class Optimizing:
     round: int = 0
     #: The ids of leaves that must be planned again, because other transactions changed them.
     again: list[str] = field(default_factory=list)
+    #: The ids of leaves that were rewritten, and must be indexed again.
+    rewritten: set[str] = field(default_factory=set)
 
     def finish(
         self, base: Snapshot, done: Sequence[Compacted], pool: Executor, started: float
@@ -525,9 +528,13 @@ class Optimizing:
         return None
 
     def end(self, pool: Executor) -> None:
-        """Publish the leaf versions for plain Lance readers."""
+        """Index the rows that have moved, and publish leaf versions for plain Lance readers."""
         if self.report.leaves:
             last = Snapshot.latest(self.location)
+            if self.rewritten and last.head.indexes:
+                indexed = refresh_indexes(last, only=self.rewritten)
+                self.report.notes += indexed.notes
+                last = Snapshot.latest(self.location)
             self.report.notes += anchor(
                 last, pool, Plan(last, predicate_of(self.where, last)).indices
             )
@@ -536,6 +543,7 @@ class Optimizing:
         """Add the result of one leaf to the report."""
         report, new = self.report, [part.new for part in result.delta.rewritten]
         report.rewritten += 1
+        self.rewritten.add(result.task.object_id)
         report.deleted_rows += result.task.deleted
         files = sum(part.file_count for part in new)
         report.files_after += files - result.task.files

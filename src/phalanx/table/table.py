@@ -16,10 +16,11 @@ import pyarrow as pa
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
-from phalanx.table import inspect, optimize, rewrite
+from phalanx.table import indexes, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, first_head
+from phalanx.table.indexes import IndexReport
 from phalanx.table.operations.evolve import next_spec
 from phalanx.table.optimize import OptimizeReport
 from phalanx.table.partitioned_writer import BUFFER_BYTES
@@ -689,6 +690,93 @@ class Table:
     def _is_partitioned_by(self, partition_by: Sequence[str | CustomField]) -> bool:
         head = self._snapshot.head
         return next_spec(head, partition_by).fields == head.spec.fields
+
+    # Indexes
+
+    def create_index(
+        self,
+        column: str,
+        kind: str,
+        name: str | None = None,
+        where: str | None = None,
+        *,
+        min_rows: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        **parameters: Any,
+    ) -> IndexReport:
+        """Create an index on a column, and build it in every leaf, in one transaction.
+
+        No row changes, and other writers may go on. Rows that are written later are found without
+        the index until `refresh_indexes` covers them; `optimize` and `rewrite` do that for the
+        leaves that they write. Without an index, or where it does not reach, results are the same.
+
+        Args:
+            column: The column, which may be a source of partition fields.
+            kind: For filters "BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "NGRAM" or "LABEL_LIST";
+                for text "INVERTED"; for vectors "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ",
+                "IVF_HNSW_FLAT", "IVF_HNSW_SQ" or "IVF_HNSW_PQ".
+            name: The name of the index, by default the column's with `_idx`.
+            where: Index only leaves that may hold a matching row, now and later.
+            min_rows: Leave out leaves with fewer rows: they are read as a whole. The default is
+                1,000, for vectors 2,000, and for text 1.
+            progress: Called with the number of leaves that are done, and of all.
+            **parameters: For vectors `metric` ("l2", "cosine" or "dot"), `num_partitions`,
+                `num_sub_vectors`, `m` and `ef_construction`; for text `base_tokenizer`,
+                `language`, `with_position`, `max_token_length`, `lower_case`, `stem`,
+                `remove_stop_words` and `ascii_folding`. They mean what they mean in Lance.
+
+        Raises:
+            InvalidInput: The column cannot be indexed like that, a parameter is not valid, the name
+                is taken, or the table is weak.
+        """
+        with self._snapshot.location.naming_failures():
+            report = indexes.create_index(
+                self._snapshot, column, kind, name, where, min_rows, progress, **parameters
+            )
+        self.refresh()
+        return report
+
+    @_naming_failures
+    def indexes(self) -> pa.Table:
+        """List the indexes, one row each, with how far they reach. This opens every leaf.
+
+        The columns are `name`, `column`, `kind`, `parameters` (as JSON), `where`, `min_rows`,
+        `leaves` (those it is for), `leaves_indexed`, `leaves_behind` (those that
+        `refresh_indexes` would work on), `rows_indexed` and `rows_unindexed`.
+        """
+        return indexes.indexes(self._snapshot)
+
+    @_naming_failures
+    def refresh_indexes(
+        self,
+        name: str | None = None,
+        where: str | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> IndexReport:
+        """Build what indexes lack: rows that were written since, and new leaves.
+
+        Args:
+            name: The index; None for all of them.
+            where: Look only at leaves that may hold a matching row.
+            progress: As in `create_index`.
+
+        Raises:
+            InvalidInput: There is no such index.
+        """
+        report = indexes.refresh_indexes(self._snapshot, name, where, progress)
+        self.refresh()
+        return report
+
+    @_naming_failures
+    def drop_index(self, name: str) -> Table:
+        """Drop an index.
+
+        Raises:
+            InvalidInput: There is no such index.
+        """
+        indexes.drop_index(self._snapshot, name)
+        return self.refresh()
 
     # Maintenance
 
