@@ -29,9 +29,9 @@ _NONE = 2**64 - 1
 _Message = list[tuple[int, int, Any]]
 
 
-def new_session() -> Any:
-    """A cache of dataset metadata, shared by the datasets that are opened with it."""
-    return _Session()
+def new_session(index_bytes: int) -> Any:
+    """A cache of metadata and open indexes, shared by the datasets that are opened with it."""
+    return _Session(index_cache_size_bytes=index_bytes)
 
 
 def manifest_of(

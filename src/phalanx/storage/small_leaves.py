@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -123,6 +123,21 @@ def count(
         ):
             total += int(handle.count_rows(filter))
     return total
+
+
+def opened(
+    location: Location,
+    members: Sequence[Member],
+    open: Callable[[Location, str, int | None], Any] = open_leaf,
+) -> Iterator[tuple[str, Any, Any]]:
+    """The datasets that small leaves are read as: URI, schema of the leaves in it, and handle."""
+    for part in _parts(location, members):
+        if part.manifest is not None:
+            yield part.uri, part.shape, part.open(location)
+            continue
+        for folder, version in part.members:
+            handle = open(location, folder, version)
+            yield location.child(folder), handle.lance_schema, handle
 
 
 @contextlib.contextmanager

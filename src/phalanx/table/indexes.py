@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
-from phalanx.model.indexes import VECTOR, IndexDefinition, define
+from phalanx.model.indexes import SCALAR, VECTOR, IndexDefinition, define
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import index_models, leaf_indexes
 from phalanx.storage.leaf import Leaf
@@ -231,6 +231,13 @@ def _refuse_taken(snapshot: Snapshot, definition: IndexDefinition) -> None:
             f"the table {snapshot.location.uri} has an index {definition.name!r} already: drop it "
             "first, or choose another name"
         )
+    for other in snapshot.head.indexes.values():
+        same = (other.column_id, other.family) == (definition.column_id, definition.family)
+        if same and definition.family != SCALAR:
+            raise InvalidInput(
+                f"the column of {definition.name!r} has the index {other.name!r} already, and a "
+                f"search can use only one: drop it first"
+            )
 
 
 def _leaves(

@@ -49,7 +49,7 @@ class Scan:
         """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
         self._snapshot = snapshot
         self._limit = None if limit is None else whole_number(limit, 0, "a limit")
-        self._columns = _checked(columns, snapshot)
+        self._columns = checked_columns(columns, snapshot)
         self._predicate = predicate_of(where, snapshot)
 
     @cached_property
@@ -164,7 +164,8 @@ def predicate_of(where: str | Predicate | None, snapshot: Snapshot) -> Predicate
     return conjoin([bind(parse(where), snapshot.head.schema.column, now)])
 
 
-def _checked(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+def checked_columns(columns: Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+    """Names of columns. Raises InvalidInput if one is unknown or named twice."""
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):

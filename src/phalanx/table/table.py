@@ -16,7 +16,7 @@ import pyarrow as pa
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.storage.location import Location
-from phalanx.table import indexes, inspect, optimize, rewrite
+from phalanx.table import indexes, inspect, optimize, rewrite, search
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, first_head
@@ -248,6 +248,65 @@ class Table:
             InvalidInput: A column is unknown or named twice, or has a nested type.
         """
         return inspect.count_by(self._snapshot, columns, where)
+
+    @_naming_failures
+    def search(
+        self,
+        vector: Any,
+        column: str | None = None,
+        k: int = 10,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        use_index: bool = True,
+    ) -> pa.Table:
+        """Find the rows whose vectors are nearest to a vector.
+
+        Partitions that `where` rules out are not searched. The filter is applied before the search:
+        if k rows match it, k rows are returned. Rows that no index covers are searched, too. A row
+        whose vector is NULL is never found.
+
+        Args:
+            vector: The query; or several of them, as a list of vectors or an array of two
+                dimensions.
+            column: The column of vectors; it may be left out if there is only one.
+            k: How many rows to return, for each query.
+            where: A filter; None for all rows.
+            columns: Names of columns to return; None for all.
+            metric: "l2" (squared), "cosine" or "dot". By default the one that the column's index
+                was built for, or "l2". With another one than the index's, all vectors are read.
+            nprobes: How many partitions of an IVF index to look at, in each leaf.
+            refine_factor: For indexes that compress vectors: how many candidates for each result
+                are compared with the vectors themselves. The default is 4; with 0 the distances
+                are estimates.
+            ef: How far to look around in an HNSW index.
+            use_index: If False, all vectors are read, and the result is exact.
+
+        Returns:
+            The rows with their `_distance`, nearest first. For several queries the column
+            `query_index` comes first, and rows are ordered by it.
+
+        Raises:
+            InvalidInput: There is no such column of vectors, the query does not fit it, or another
+                argument is not valid.
+        """
+        return search.search(
+            self._snapshot,
+            vector,
+            column,
+            k,
+            where,
+            columns,
+            metric=metric,
+            nprobes=nprobes,
+            refine_factor=refine_factor,
+            ef=ef,
+            use_index=use_index,
+        )
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
