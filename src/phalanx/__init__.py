@@ -21,15 +21,19 @@ if TYPE_CHECKING:
         UnsupportedTable,
     )
     from phalanx.model.specs import expr
+    from phalanx.model.text import Boolean, Match, Phrase
     from phalanx.table.table import Table, check, create, open, repair
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Boolean",
     "ConflictError",
     "CorruptTable",
     "InvalidInput",
+    "Match",
     "PhalanxError",
+    "Phrase",
     "StorageError",
     "Table",
     "TableExists",
@@ -59,6 +63,8 @@ def __getattr__(name: str) -> Any:
     errors = importlib.import_module("phalanx.errors")
     exports = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
     exports |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
+    text = importlib.import_module("phalanx.model.text")
+    exports |= {key: getattr(text, key) for key in ("Boolean", "Match", "Phrase")}
     exports |= {"expr": specs.expr, "model": importlib.import_module("phalanx.model")}
     globals().update(exports)
     return exports[name]

@@ -7,18 +7,22 @@
 | `serialized_manifest` of a dataset | many small leaves read as one,    | a dataset of fragments |
 |                                    | and created as copies of one      | a copy of a dataset    |
 | `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
+| files of a full-text index         | table-wide scores need the number | statistics of an index,|
+|                                    | of words in a leaf                | or scores with given   |
 
 This is why pylance is pinned to its major version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import lance
 import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
+from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session
 from lance.schema import LanceSchema
@@ -139,3 +143,26 @@ def _digits(value: int) -> Iterator[int]:
         yield value & 127 | 128
         value >>= 7
     yield value
+
+
+def text_index_lengths(
+    dataset: str, segment: str, options: dict[str, str] | None
+) -> tuple[int, int, Callable[[], tuple[Any, Any]]]:
+    """Of a segment of a full-text index: its rows, their words, and a function for each row's.
+
+    That function returns the ids of the rows, and how many words each of them has.
+    """
+    folder = f"{dataset}/_indices/{segment}"
+
+    def read(name: str) -> LanceFileReader:
+        return LanceFileReader(f"{folder}/{name}", storage_options=options)
+
+    described = read("metadata.lance").metadata().schema.metadata
+    files = [read(f"part_{part}_docs.lance") for part in json.loads(described[b"partitions"])]
+    words = sum(int(file.metadata().schema.metadata[b"total_tokens"]) for file in files)
+
+    def lengths() -> tuple[Any, Any]:
+        table = pa.concat_tables([file.read_all().to_table() for file in files])
+        return table.column("_rowid").to_numpy(), table.column("_num_tokens").to_numpy()
+
+    return sum(file.num_rows() for file in files), words, lengths

@@ -135,6 +135,13 @@ def _state(leaf: Leaf, handle: Any, definition: IndexDefinition) -> _State:
     return _State(rows, segments, _column(leaf, handle, definition))
 
 
+def covered_fragments(handle: Any, name: str) -> dict[str, frozenset[int]]:
+    """The fragments that each segment of an index covers, by the id of the segment."""
+    live = frozenset(fragment.fragment_id for fragment in handle.get_fragments())
+    covers = {s.uuid: frozenset(s.fragment_ids) & live for s in _segments(handle, name)}
+    return {str(id): fragments for id, fragments in covers.items() if fragments}
+
+
 def _segments(handle: Any, name: str) -> Iterator[Index]:
     for index in handle.describe_indices():
         if index.name == name:

@@ -21,10 +21,10 @@ from phalanx.storage.files import DETACHED
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.leaf import evaluating, open_leaf
 from phalanx.storage.location import Location
-from phalanx.storage.mapping import ROW_ID, LeafMapping, mapping_of
+from phalanx.storage.mapping import ROW_ID, LeafMapping, Reading, mapping_of
 from phalanx.storage.small_leaves import Member
 
-DISTANCE = "_distance"
+DISTANCE, SCORE = "_distance", "_score"
 #: The column that says which query of several a row was found for.
 QUERY = "query_index"
 #: How many leaves stay open between searches.
@@ -77,7 +77,11 @@ class Searched:
 
     def __init__(self, location: Location, uri: str, handle: Any, mapping: LeafMapping) -> None:
         self._location, self.uri = location, uri
-        self._handle, self._mapping = handle, mapping
+        self.handle, self.mapping = handle, mapping
+
+    def reading(self, columns: Sequence[str]) -> Reading:
+        """How some of the table's columns are read from it."""
+        return self.mapping.reading(columns)
 
     def nearest(self, query: VectorQuery, where: Predicate | None) -> Hits:
         """The ids of the nearest rows that satisfy a predicate; rows without a vector are none."""
@@ -94,7 +98,7 @@ class Searched:
         self, query: VectorQuery, where: Predicate | None, columns: Sequence[str]
     ) -> pa.Table | None:
         """Columns of the nearest rows, in one go; None if the leaf has no such column."""
-        reading = self._mapping.reading(columns)
+        reading = self.mapping.reading(columns)
         # A row must have something to show how many there are.
         table = self._nearest(query, where, reading.columns, with_row_id=not reading.columns)
         if table is None:
@@ -107,7 +111,7 @@ class Searched:
     def _nearest(
         self, query: VectorQuery, where: Predicate | None, columns: list[str], with_row_id: bool
     ) -> pa.Table | None:
-        held = self._mapping.reading([query.column])
+        held = self.mapping.reading([query.column])
         if not held.columns or held.converts:
             return None
         vectors = query.vectors
@@ -116,8 +120,8 @@ class Searched:
             "q": vectors[0] if len(vectors) == 1 else vectors,
             **query.options,
         }
-        with evaluating(self._location, self.uri, self._mapping, where) as filter:
-            return self._handle.scanner(
+        with evaluating(self._location, self.uri, self.mapping, where) as filter:
+            return self.handle.scanner(
                 columns=[*columns, DISTANCE],
                 filter=filter,
                 prefilter=True,
@@ -128,11 +132,11 @@ class Searched:
 
     def rows(self, ids: Array, columns: Sequence[str]) -> pa.Table:
         """Columns of some rows by their ids, in that order."""
-        reading = self._mapping.reading(columns)
+        reading = self.mapping.reading(columns)
         rows = pa.table({ROW_ID: ids})
         if reading.columns:
-            with evaluating(self._location, self.uri, self._mapping, None):
-                rows = take_rows(self._handle, ids, reading.columns)
+            with evaluating(self._location, self.uri, self.mapping, None):
+                rows = take_rows(self.handle, ids, reading.columns)
         return pa.Table.from_batches([reading.batch(_one_batch(rows), False)]).select(list(columns))
 
     def vectors(self, ids: Array, column: str) -> Array:

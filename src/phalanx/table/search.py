@@ -10,7 +10,7 @@ with the vectors themselves.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +24,7 @@ from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
 from phalanx.storage.searched import (
     DISTANCE,
     QUERY,
+    SCORE,
     Array,
     Hits,
     Searched,
@@ -36,6 +37,8 @@ from phalanx.table.plan import Plan
 from phalanx.table.scan import READERS, checked_columns, predicate_of
 from phalanx.transaction.snapshot import Snapshot
 
+#: The column of a score that combines a vector's distance and a text's score.
+RELEVANCE = "_relevance"
 #: How many leaves are searched at a time.
 SEARCHERS = READERS
 #: So many candidates for each result are compared with their vectors if nothing else is asked for.
@@ -80,7 +83,10 @@ def search(
             return rows
     groups = search_in_parallel(snapshot, asked, units)
     best = merged(asked, groups)
-    return fetched(snapshot, best, names, not asked.is_single)
+    extra = distance_column(best)
+    if not asked.is_single:
+        extra[QUERY] = pa.array(best.queries, pa.int32())
+    return fetched(snapshot, best, names, extra)
 
 
 # What is asked for
@@ -176,15 +182,17 @@ def selected_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> list[
     names = checked_columns(columns, snapshot)
     names = snapshot.head.schema.arrow.names if names is None else names
     for name in names:
-        if name in (DISTANCE, QUERY):
+        if name in (DISTANCE, QUERY, SCORE, RELEVANCE):
             raise InvalidInput(
                 f"the result has a column {name!r} of its own: leave the table's out of `columns`"
             )
     return list(names)
 
 
-def search_units(plan: Plan, index: IndexDefinition | None) -> list[ReadUnit]:
-    """The leaves to search; small ones without an index are searched together."""
+def search_units(
+    plan: Plan, index: IndexDefinition | None, together: bool = True
+) -> list[ReadUnit]:
+    """The leaves to search; small ones without an index are searched together, if that is asked."""
     leaves, units = plan.snapshot.leaves, []
     indices = plan.indices[leaves.row_counts[plan.indices] != 0]
     rows = leaves.row_counts[indices]
@@ -194,7 +202,7 @@ def search_units(plan: Plan, index: IndexDefinition | None) -> list[ReadUnit]:
     versions = leaves.versions(indices)
     for number, (folder, version) in zip(indices.tolist(), versions, strict=True):
         units.append((Member(folder, version), plan.residual(number)))
-    counts = np.where(small, rows, -1).tolist()
+    counts = np.where(small & together, rows, -1).tolist()
     return list(
         grouped(
             LeafToRead(member, where, None if count < 0 else count)
@@ -207,7 +215,7 @@ def search_units(plan: Plan, index: IndexDefinition | None) -> list[ReadUnit]:
 
 
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
+def search_pool() -> ThreadPoolExecutor:
     """The threads that search. They live as long as the process: a search takes milliseconds."""
     return ThreadPoolExecutor(SEARCHERS, thread_name_prefix="phalanx-search")
 
@@ -219,7 +227,10 @@ def _in_one_leaf(
     query = replace(asked.query, refine_factor=asked.refine or None)
     (leaf,) = open_searched(snapshot.location, snapshot.head.schema, unit.members)
     rows = leaf.nearest_rows(query, unit.where, columns)
-    return None if rows is None else rows.cast(_schema(snapshot, columns, is_batch=False))
+    if rows is None:
+        return None
+    wanted = result_schema(snapshot, columns, {DISTANCE: rows.column(DISTANCE)})
+    return rows if rows.schema.equals(wanted) else rows.cast(wanted)
 
 
 def search_in_parallel(
@@ -237,7 +248,7 @@ def search_in_parallel(
 
     if len(units) == 1:
         return run(units[0])
-    return [group for groups in _pool().map(run, units) for group in groups]
+    return [group for groups in search_pool().map(run, units) for group in groups]
 
 
 @dataclass(frozen=True)
@@ -287,7 +298,7 @@ def _refined(query: VectorQuery, best: Best) -> Best:
         vectors = best.datasets[source].vectors(best.ids[mine], query.column)
         distances[mine] = _distances(query.metric, query.vectors[best.queries[mine]], vectors)
 
-    list(_pool().map(measure, np.unique(best.sources).tolist()))
+    list(search_pool().map(measure, np.unique(best.sources).tolist()))
     return replace(best, distances=distances)
 
 
@@ -303,30 +314,38 @@ def _distances(metric: str, one: Array, other: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", differences, differences))
 
 
-def fetched(snapshot: Snapshot, best: Best, columns: Sequence[str], is_batch: bool) -> pa.Table:
-    """The columns of the best rows, with their distances."""
-    schema = _schema(snapshot, columns, is_batch)
+def fetched(
+    snapshot: Snapshot, best: Best, columns: Sequence[str], extra: Mapping[str, pa.Array]
+) -> pa.Table:
+    """The columns of the best rows, and further ones; the number of a query comes first."""
     sources = np.unique(best.sources).tolist()
 
     def fetch(source: int) -> tuple[Array, pa.Table]:
         mine = np.flatnonzero(best.sources == source)
         return mine, best.datasets[source].rows(best.ids[mine], columns)
 
-    parts = list(_pool().map(fetch, sources)) if len(sources) > 1 else list(map(fetch, sources))
+    parts = list(search_pool().map(fetch, sources)) if len(sources) > 1 else [*map(fetch, sources)]
+    schema = result_schema(snapshot, columns, extra)
     if not parts:
         return schema.empty_table()
-    order = np.argsort(np.concatenate([mine for mine, _ in parts]))
-    arrays: dict[str, Any] = {DISTANCE: pa.array(best.distances, pa.float32())}
-    if is_batch:
-        arrays[QUERY] = pa.array(best.queries, pa.int32())
+    arrays: dict[str, Any] = dict(extra)
     if columns:
+        order = np.argsort(np.concatenate([mine for mine, _ in parts]))
         rows = pa.concat_tables([table for _, table in parts], promote_options="permissive")
         rows = rows.take(pa.array(order))
         arrays |= zip(rows.schema.names, rows.columns, strict=True)
     return pa.table({name: arrays[name] for name in schema.names}).cast(schema)
 
 
-def _schema(snapshot: Snapshot, columns: Sequence[str], is_batch: bool) -> pa.Schema:
+def result_schema(
+    snapshot: Snapshot, columns: Sequence[str], extra: Mapping[str, pa.Array]
+) -> pa.Schema:
+    """The schema of a result, with the columns that a search adds."""
     whole = snapshot.head.schema.arrow
-    fields = [whole.field(name) for name in columns] + [pa.field(DISTANCE, pa.float32())]
-    return pa.schema([pa.field(QUERY, pa.int32()), *fields] if is_batch else fields)
+    fields = [whole.field(name) for name in columns]
+    fields += [pa.field(name, array.type) for name, array in extra.items() if name != QUERY]
+    return pa.schema([pa.field(QUERY, extra[QUERY].type), *fields] if QUERY in extra else fields)
+
+
+def distance_column(best: Best) -> dict[str, pa.Array]:
+    return {DISTANCE: pa.array(best.distances, pa.float32())}

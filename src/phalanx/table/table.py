@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from phalanx.model.evolution import Path
 from phalanx.model.specs import CustomField, PartitionSpec
+from phalanx.model.text import TextQuery
 from phalanx.storage.location import Location
-from phalanx.table import indexes, inspect, optimize, rewrite, search
+from phalanx.table import hybrid, indexes, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, first_head
@@ -252,31 +253,41 @@ class Table:
     @_naming_failures
     def search(
         self,
-        vector: Any,
+        vector: Any = None,
         column: str | None = None,
         k: int = 10,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         *,
+        text: str | TextQuery | None = None,
+        text_column: str | None = None,
+        weights: tuple[float, float] = (1.0, 1.0),
         metric: str | None = None,
         nprobes: int | None = None,
         refine_factor: int | None = None,
         ef: int | None = None,
         use_index: bool = True,
     ) -> pa.Table:
-        """Find the rows whose vectors are nearest to a vector.
+        """Find the rows that are nearest to a vector, or match a text best, or both.
 
         Partitions that `where` rules out are not searched. The filter is applied before the search:
         if k rows match it, k rows are returned. Rows that no index covers are searched, too. A row
-        whose vector is NULL is never found.
+        whose vector is NULL is never found by a vector.
+
+        Scores of texts are BM25, with the counts of all partitions that are searched, so that the
+        order is that of one dataset with the same rows.
 
         Args:
             vector: The query; or several of them, as a list of vectors or an array of two
                 dimensions.
-            column: The column of vectors; it may be left out if there is only one.
+            column: The column of vectors, or without a vector the column of texts. It may be left
+                out if there is only one of vectors, or only one with a full-text index.
             k: How many rows to return, for each query.
             where: A filter; None for all rows.
             columns: Names of columns to return; None for all.
+            text: Words, or a `phalanx.Match`, `phalanx.Phrase` or `phalanx.Boolean`.
+            text_column: The column of texts, in a search by both.
+            weights: How much the ranks by vector and by text count, in a search by both.
             metric: "l2" (squared), "cosine" or "dot". By default the one that the column's index
                 was built for, or "l2". With another one than the index's, all vectors are read.
             nprobes: How many partitions of an IVF index to look at, in each leaf.
@@ -287,20 +298,24 @@ class Table:
             use_index: If False, all vectors are read, and the result is exact.
 
         Returns:
-            The rows with their `_distance`, nearest first. For several queries the column
-            `query_index` comes first, and rows are ordered by it.
+            The rows, best first, with their `_distance` by vector, their `_score` by text, or both
+            and the `_relevance` that combines them. For several vectors the column `query_index`
+            comes first, and rows are ordered by it.
 
         Raises:
-            InvalidInput: There is no such column of vectors, the query does not fit it, or another
-                argument is not valid.
+            InvalidInput: There is no such column, the query does not fit it, or another argument
+                is not valid.
         """
-        return search.search(
+        return hybrid.search(
             self._snapshot,
             vector,
             column,
             k,
             where,
             columns,
+            text=text,
+            text_column=text_column,
+            weights=weights,
             metric=metric,
             nprobes=nprobes,
             refine_factor=refine_factor,
