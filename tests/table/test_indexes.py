@@ -1,6 +1,7 @@
 """Indexes: what they cover, and what becomes of them."""
 
 import datetime as dt
+import decimal
 import json
 import os
 
@@ -11,6 +12,7 @@ import pytest
 
 import phalanx
 from phalanx.errors import InvalidInput
+from phalanx.storage.leaf import Leaf
 from phalanx.table import indexes as module
 
 DIMENSION = 8
@@ -418,3 +420,76 @@ def test_writers_must_know_indexes_as_long_as_there_are_some(table):
     assert features() == ["indexes"]
     table.drop_index("id_idx")
     assert features() == []
+
+
+TYPES = pa.schema(
+    [
+        ("part", pa.string()),
+        ("number", pa.int64()),
+        ("small", pa.int32()),
+        ("word", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 2)),
+        ("yes", pa.bool_()),
+    ]
+)
+FILTERS = {
+    "number": ["number = 77", "number IN (1, 2, 3000)", "number > 2990", "number BETWEEN 5 AND 9"],
+    "small": ["small = 7", "small < 3"],
+    "word": ["word = 'w12'", "word IN ('w1', 'w2')", "word >= 'w99'"],
+    "at": ["at = '2024-01-01T00:00:07Z'", "at < '2024-01-01T00:00:07Z'"],
+    "day": ["day = '2024-01-09'", "day > '2024-03-30'"],
+    "price": ["price = 7.00", "price > 2990"],
+}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """A table with an index on every column, and one without."""
+    numbers = range(3000)
+    rows = pa.table(
+        {
+            "part": ["ab"[n % 2] for n in numbers],
+            "number": list(numbers),
+            "small": [n % 100 for n in numbers],
+            "word": [f"w{n % 100}" for n in numbers],
+            "at": [
+                dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=n) for n in numbers
+            ],
+            "day": [dt.date(2024, 1, 1) + dt.timedelta(days=n % 100) for n in numbers],
+            "price": [decimal.Decimal(n) for n in numbers],
+            "yes": [n % 3 == 0 for n in numbers],
+        }
+    ).cast(TYPES)
+    folder = tmp_path_factory.mktemp("typed")
+    tables = [phalanx.create(folder / name, TYPES, ["part"]) for name in ("indexed", "plain")]
+    for table in tables:
+        table.append(rows)
+    for column in FILTERS:
+        tables[0].create_index(column, "BTREE")
+    return tables
+
+
+@pytest.mark.parametrize(("column", "where"), [(c, w) for c, ws in FILTERS.items() for w in ws])
+def test_a_filter_uses_the_index_and_changes_nothing(typed, column, where):
+    indexed, plain = typed
+    expected = plain.scan(where=where).to_arrow().sort_by("number")
+    assert 0 < expected.num_rows < 1500
+    assert indexed.scan(where=where).to_arrow().sort_by("number") == expected
+    assert indexed.count(where) == expected.num_rows
+    for leaf in indexed.scan(where=where).plan().leaves:
+        handle = leaf.open()
+        filter = Leaf(leaf.location, leaf.row.location, indexed._snapshot.head.schema)
+        text = filter._mapping(handle).filter(leaf.where)
+        assert "ScalarIndexQuery" in handle.scanner(filter=text).explain_plan(), text
+
+
+def test_leaves_with_an_index_for_the_filter_are_read_by_themselves(typed):
+    """Many leaves that are read as one have no index."""
+    for table, alone in zip(typed, (True, False), strict=True):
+        scan = table.scan(where="number = 77")
+        units = list(scan._units(scan.plan().indices))
+        assert [unit.small for unit in units] == ([False, False] if alone else [True])
+    scan = typed[0].scan(where="yes")
+    assert [unit.small for unit in scan._units(scan.plan().indices)] == [True]

@@ -21,7 +21,7 @@ from phalanx.model.parser import parse
 from phalanx.model.predicates import EVERYTHING, NOTHING, Predicate, conjoin
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES
-from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
+from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import whole_number
 from phalanx.table.plan import Plan
@@ -137,7 +137,7 @@ class Scan:
         for start in range(0, len(indices), 1024):
             chosen = indices[start : start + 1024]
             rows = leaves.row_counts[chosen]
-            small = are_small(rows, leaves.byte_counts[chosen])
+            small = self._plan.are_small(chosen)
             counts = np.where(small, rows, -1).tolist()
             members = zip(chosen.tolist(), leaves.versions(chosen), counts, strict=True)
             for index, (folder, version), count in members:
