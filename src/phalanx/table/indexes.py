@@ -435,6 +435,8 @@ class Indexing:
     new: IndexDefinition | None = None
     where: str | None = None
     progress: Progress | None = None
+    #: How many rounds were committed.
+    round: int = 0
     report: IndexReport = field(init=False)
 
     def __post_init__(self) -> None:
@@ -444,20 +446,21 @@ class Indexing:
         self, newest: Snapshot, pool: Executor, only: Collection[str] | None = None
     ) -> IndexReport:
         """Plan, build and commit until nothing is left to do."""
-        for _ in range(_ROUNDS):
+        while True:
             started = time.time()
             changed, tasks = self.prepare(newest, pool, only)
-            if not tasks and not changed and self.new is None:
+            if not tasks and not changed:
                 return self.report
             done = self._built(tasks, pool)
             overtaken = self.finish(newest, changed, done, pool, started)
-            if not overtaken:
+            if not overtaken or not self.goes_on:
                 return self.report
             newest, only = Snapshot.latest(self.location), set(overtaken)
-        self.report.notes.append(
-            "some leaves stayed as before, because others kept changing them: refresh again"
-        )
-        return self.report
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether leaves that others have changed meanwhile are planned once more."""
+        return self.round < _ROUNDS
 
     def prepare(
         self, newest: Snapshot, pool: Executor, only: Collection[str] | None
@@ -488,6 +491,12 @@ class Indexing:
         self.report.version = _committed(base, operation, pool, started).sequence
         self.report.leaves += len(done) - len(operation.overtaken)
         self.new = None
+        self.round += 1
+        if operation.overtaken and not self.goes_on:
+            self.report.notes.append(
+                f"{count_text(len(operation.overtaken), 'leaf')} stayed as before, because others "
+                "kept changing them: refresh again"
+            )
         return operation.overtaken
 
     def _built(self, tasks: Sequence[IndexTask], pool: Executor) -> list[Indexed]:

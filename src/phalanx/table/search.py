@@ -89,6 +89,26 @@ def search(
     return fetched(snapshot, best, names, extra)
 
 
+def search_share(
+    snapshot: Snapshot,
+    asked: VectorSearch,
+    where: str | None,
+    columns: Sequence[str],
+    share: int,
+    shares: int,
+) -> pa.Table:
+    """The best rows of a part of the leaves, for one of several processes; see `search`.
+
+    The parts are runs of leaves: where rows are equally near, those of an earlier part come first.
+    """
+    plan = Plan(snapshot, predicate_of(where, snapshot))
+    units = search_units(plan, index_of(snapshot, asked.query.column))
+    low, high = len(units) * share // shares, len(units) * (share + 1) // shares
+    best = merged(asked, search_in_parallel(snapshot, asked, units[low:high]))
+    extra = distance_column(best) | {QUERY: pa.array(best.queries, pa.int32())}
+    return fetched(snapshot, best, columns, extra)
+
+
 # What is asked for
 
 
