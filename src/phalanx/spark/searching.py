@@ -286,15 +286,11 @@ def _function(confs: Mapping[str, str], current: str) -> type:
         def analyze(table: Any, **arguments: Any) -> Any:
             from pyspark.sql.udtf import AnalyzeResult
 
-            from phalanx.spark.searching import function_type, locate
-
             values = {name: argument.value for name, argument in arguments.items()}
             struct = function_type(locate(confs, current, table.value), values)
             return AnalyzeResult(schema=struct)
 
         def eval(self, table: Any, **arguments: Any) -> Iterator[tuple[Any, ...]]:
-            from phalanx.spark.searching import function_rows, locate
-
             yield from function_rows(locate(confs, current, table), arguments)
 
     return PhalanxSearch

@@ -25,6 +25,7 @@ from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import whole_number
 from phalanx.table.plan import Plan
+from phalanx.table.sample import sample
 from phalanx.transaction.snapshot import Snapshot
 
 #: Units (leaves, or small ones together) that are read at a time.
@@ -96,6 +97,20 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def sample(self, n: int, seed: int | None = None) -> pa.Table:
+        """Some rows, each with the same chance, in random order; all of them if there are fewer.
+
+        The same seed draws the same rows of a snapshot. Only leaves from which rows are drawn are
+        read. Raises InvalidInput for a scan with a limit or without columns.
+        """
+        whole_number(n, 0, "the size of a sample")
+        if self._limit is not None:
+            raise InvalidInput("a sample of a scan with a limit is not random: leave the limit out")
+        if not len(self.schema):
+            raise InvalidInput("a sample needs columns")
+        with self._snapshot.location.naming_failures():
+            return sample(self._plan, self.schema, n, seed)
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame."""
