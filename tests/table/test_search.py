@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import phalanx
 from phalanx.errors import InvalidInput
-from phalanx.storage import read_units
+from phalanx.storage import read_units, shortlist
 
 DIMENSION = 8
 SCHEMA = pa.schema(
@@ -272,6 +272,72 @@ def test_recall_of_a_compressed_index(root):
     assert len(expected & set(result["id"].to_pylist())) >= 18
 
 
+PQ = {"kind": "IVF_PQ", "min_rows": 1, "num_partitions": 4, "num_sub_vectors": 4}
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_many_leaves_are_searched_by_their_codes(root, monkeypatch, metric):
+    table = some_table(root, "abcdef", 200)
+    table.create_index("vec", metric=metric, **PQ)
+    searched = []
+    candidates = shortlist.candidates
+    monkeypatch.setattr(
+        shortlist,
+        "candidates",
+        lambda *arguments: searched.append(len(arguments[1])) or candidates(*arguments),
+    )
+
+    def check(leaves, where=None, k=15):
+        searched.clear()
+        result = table.search(QUERY, k=k, where=where, nprobes=4, refine_factor=200)
+        agree(result, brute(table, k, where, metric))
+        assert searched == ([leaves] if leaves and metric != "dot" else [])
+
+    check(6)
+    check(5, "part <> 'a'")
+    check(None, "n = 3")  # a filter is left to Lance
+    check(6, k=2000)
+    table.delete("id = 5")
+    check(5)  # and so are deleted rows
+    table.append(some_rows(range(5000, 5100), "b", seed=3))
+    check(4)  # and rows without an index
+    table.refresh_indexes()
+    check(4)
+    table.optimize()
+    check(6)
+    table.append(some_rows(range(6000, 6100), "new", seed=4))
+    check(6)
+
+
+def test_a_search_by_codes_finds_as_many_rows_as_there_are(root):
+    table = some_table(root, "abcdef", 100)
+    table.create_index("vec", **PQ | {"num_partitions": 32})
+    assert table.search(QUERY, k=400, nprobes=1, refine_factor=1).num_rows == 400
+    assert table.search(QUERY, k=4000, nprobes=1).num_rows == 600
+
+
+def test_a_search_by_codes_finds_what_lance_finds(root, monkeypatch):
+    """As many of the true neighbors, with the same probes and candidates."""
+    table = some_table(root, "abcdefgh", 1000)
+    table.create_index("vec", **PQ | {"num_partitions": 16, "num_sub_vectors": 2})
+    options = {"k": 10, "nprobes": 4, "refine_factor": 3, "columns": ["id"]}
+    queries = np.random.default_rng(7).normal(size=(40, DIMENSION)).astype("f4")
+    wanted = table.search(queries, use_index=False, k=10, columns=["id"])
+    by_codes = table.search(queries, **options)
+    monkeypatch.setattr(shortlist, "can_search", lambda *arguments: False)
+    by_lance = table.search(queries, **options)
+
+    def hits(result):
+        pairs = [
+            set(zip(r["query_index"].to_pylist(), r["id"].to_pylist(), strict=True))
+            for r in (result, wanted)
+        ]
+        return len(pairs[0] & pairs[1])
+
+    assert hits(by_codes) >= 0.97 * hits(by_lance)
+    assert hits(by_codes) > 200
+
+
 STEPS = st.lists(
     st.sampled_from(["append", "new", "delete", "update", "optimize", "refresh", "rollback"]),
     min_size=1,
@@ -284,7 +350,7 @@ STEPS = st.lists(
 )
 @given(steps=STEPS, kind=st.sampled_from(["IVF_FLAT", "IVF_PQ"]), seed=st.integers(0, 1000))
 def test_whatever_happens_the_search_agrees_with_a_scan(tmp_path_factory, steps, kind, seed):
-    table = some_table(tmp_path_factory.mktemp("t") / "table", "ab", 300)
+    table = some_table(tmp_path_factory.mktemp("t") / "table", "abcde", 300)
     parameters = {"num_sub_vectors": 4} if kind == "IVF_PQ" else {}
     table.create_index("vec", kind, min_rows=100, num_partitions=2, **parameters)
     first = table.version

@@ -135,6 +135,11 @@ def _state(leaf: Leaf, handle: Any, definition: IndexDefinition) -> _State:
     return _State(rows, segments, _column(leaf, handle, definition))
 
 
+def built_fragments(handle: Any, name: str) -> dict[str, frozenset[int]]:
+    """The fragments that each segment of an index was built for, by the id of the segment."""
+    return {str(s.uuid): frozenset(s.fragment_ids) for s in _segments(handle, name)}
+
+
 def covered_fragments(handle: Any, name: str) -> dict[str, frozenset[int]]:
     """The fragments that each segment of an index covers, by the id of the segment."""
     live = frozenset(fragment.fragment_id for fragment in handle.get_fragments())

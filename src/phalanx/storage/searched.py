@@ -6,8 +6,11 @@ when the results of all datasets are put together. Rows are seen through the tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +32,10 @@ DISTANCE, SCORE = "_distance", "_score"
 QUERY = "query_index"
 #: How many leaves stay open between searches.
 _OPEN = 1_024
+#: So many leaves are worth putting together, if rows are taken from them.
+_MANY = 3
+#: How many low bits of a row's id hold its place in its fragment.
+_FRAGMENT_BITS = 32
 Array = np.ndarray[Any, Any]
 
 
@@ -75,13 +82,28 @@ class Hits(NamedTuple):
 class Searched:
     """A dataset that is open."""
 
-    def __init__(self, location: Location, uri: str, handle: Any, mapping: LeafMapping) -> None:
+    def __init__(
+        self,
+        location: Location,
+        uri: str,
+        handle: Any,
+        mapping: LeafMapping,
+        member: Member | None = None,
+    ) -> None:
+        """`member` is the leaf that this is; None for several as one."""
         self._location, self.uri = location, uri
-        self.handle, self.mapping = handle, mapping
+        self.handle, self.mapping, self.member = handle, mapping, member
 
     def reading(self, columns: Sequence[str]) -> Reading:
         """How some of the table's columns are read from it."""
         return self.mapping.reading(columns)
+
+    @property
+    def is_fixed_leaf(self) -> bool:
+        """Whether it is a leaf at a version that never changes, with ids that are places."""
+        version = None if self.member is None else self.member.version
+        fixed = version is not None and version >= DETACHED
+        return fixed and not self.handle.has_stable_row_ids
 
     def nearest(self, query: VectorQuery, where: Predicate | None) -> Hits:
         """The ids of the nearest rows that satisfy a predicate; rows without a vector are none."""
@@ -139,12 +161,6 @@ class Searched:
                 rows = take_rows(self.handle, ids, reading.columns)
         return pa.Table.from_batches([reading.batch(_one_batch(rows), False)]).select(list(columns))
 
-    def vectors(self, ids: Array, column: str) -> Array:
-        """The vectors of some rows by their ids, one in each row of the result."""
-        values = self.rows(ids, [column]).column(0).combine_chunks()
-        numbers: Array = values.flatten().to_numpy(zero_copy_only=False)
-        return numbers.astype(np.float32, copy=False).reshape(len(ids), -1)
-
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
@@ -158,8 +174,86 @@ def open_searched(
     location: Location, schema: TableSchema, members: Sequence[Member]
 ) -> Iterator[Searched]:
     """Leaves as they are searched: many small ones together, as far as that is possible."""
+    leaves = {location.child(member.folder): member for member in members}
     for uri, shape, handle in small_leaves.opened(location, members, _open):
-        yield Searched(location, uri, handle, mapping_of(shape, handle, schema))
+        mapping = mapping_of(shape, handle, schema)
+        yield Searched(location, uri, handle, mapping, leaves.get(uri))
+
+
+class Gathered:
+    """Rows of many datasets by their ids: all at once where that is possible.
+
+    Taking a few rows from a leaf takes longer than reading them. So leaves are put together as one
+    dataset, which is remembered: the next search is likely to look at the same ones.
+    """
+
+    def __init__(self, location: Location, schema: TableSchema, datasets: Sequence[Searched]):
+        self._location, self._schema, self._datasets = location, schema, datasets
+
+    def rows(self, sources: Array, ids: Array, columns: Sequence[str]) -> pa.Table:
+        """Columns of rows, in this order; `sources` are numbers of datasets."""
+        touched = np.unique(sources)
+        whole = self._whole if len(touched) >= _MANY else None
+        if whole is not None:
+            dataset, numbers = whole
+            known = numbers.ids(sources, ids)
+            if known is not None:
+                return dataset.rows(known, columns)
+        parts, order = [], []
+        for source in touched.tolist():
+            mine = np.flatnonzero(sources == source)
+            parts.append(self._datasets[source].rows(ids[mine], columns))
+            order.append(mine)
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        return rows.take(pa.array(np.argsort(np.concatenate(order))))
+
+    def vectors(self, sources: Array, ids: Array, column: str) -> Array:
+        """The vectors of rows, one in each row of the result."""
+        values = self.rows(sources, ids, [column]).column(0).combine_chunks()
+        numbers: Array = values.flatten().to_numpy(zero_copy_only=False)
+        return numbers.astype(np.float32, copy=False).reshape(len(ids), -1)
+
+    @cached_property
+    def _whole(self) -> tuple[Searched, _Numbers] | None:
+        leaves = [(n, d) for n, d in enumerate(self._datasets) if d.is_fixed_leaf]
+        if len(leaves) < _MANY:
+            return None
+        members = [dataset.member for _, dataset in leaves if dataset.member is not None]
+        options = sorted((self._location.options or {}).items())
+        identity = json.dumps([self._location.uri, options, *members])
+        name = hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
+        known = _gathered.get(name)
+        if known is None:
+            handles = [dataset.handle for _, dataset in leaves]
+            made = small_leaves.gathered(self._location, members, handles, f"{name}-rows")
+            known = (None,) if made is None else made
+            _gathered.put(name, known)
+        if known[0] is None:
+            return None
+        handle, shape, places = known
+        mapping = mapping_of(shape, handle, self._schema)
+        dataset = Searched(self._location, self._location.child("*"), handle, mapping)
+        return dataset, _Numbers([number for number, _ in leaves], places)
+
+
+class _Numbers:
+    """Where fragments of leaves are in the dataset that holds them all."""
+
+    def __init__(self, sources: Sequence[int], places: Sequence[Mapping[int, int]]) -> None:
+        self._places = dict(zip(sources, places, strict=True))
+
+    def ids(self, sources: Array, ids: Array) -> Array | None:
+        """The ids that rows have there; None if one is not there."""
+        numbers = []
+        for source, id in zip(sources.tolist(), ids.tolist(), strict=True):
+            place = self._places.get(source, {}).get(id >> _FRAGMENT_BITS)
+            if place is None:
+                return None
+            numbers.append(place << _FRAGMENT_BITS | id & (2**_FRAGMENT_BITS - 1))
+        return np.array(numbers, np.uint64)
+
+
+_gathered: LruCache[str, tuple[Any, ...]] = LruCache(16)
 
 
 def _open(location: Location, folder: str, version: int | None) -> Any:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.text import TextQuery
-from phalanx.storage.searched import DISTANCE, SCORE, Array
+from phalanx.storage.searched import DISTANCE, SCORE, Array, Gathered
 from phalanx.table import search as vectors
 from phalanx.table.arguments import whole_number
 from phalanx.table.plan import Plan
@@ -76,7 +76,7 @@ def _both(
         raise InvalidInput("a search by vector and text takes one vector")
     index = vectors.index_of(snapshot, asked.query.column)
     units = vectors.search_units(plan, index, together=False)
-    near = vectors.merged(asked, vectors.search_in_parallel(snapshot, asked, units))
+    near = vectors.merged(snapshot, asked, vectors.search_in_parallel(snapshot, asked, units))
     matching = best_texts(snapshot, text, text_column, candidates, plan)
     return _fused(snapshot, [near, matching], weights, k, names)
 
@@ -111,8 +111,10 @@ def _fused(
         for rank, key in enumerate(keys, 1):
             relevance[key] = relevance.get(key, 0.0) + weight / (_OFFSET + rank)
     keys = sorted(relevance, key=lambda key: (-relevance[key], key))[:k]
+    chosen = [datasets[uri] for uri in uris]
     rows = Best(
-        [datasets[uri] for uri in uris],
+        chosen,
+        Gathered(snapshot.location, snapshot.head.schema, chosen),
         np.array([source for source, _ in keys], np.int64),
         np.zeros(len(keys), np.int32),
         np.array([id for _, id in keys], np.uint64),

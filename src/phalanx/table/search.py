@@ -20,12 +20,14 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.indexes import VECTOR, IndexDefinition, checked_metric, vector_dimension
+from phalanx.storage import shortlist
 from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
 from phalanx.storage.searched import (
     DISTANCE,
     QUERY,
     SCORE,
     Array,
+    Gathered,
     Hits,
     Searched,
     VectorQuery,
@@ -41,6 +43,8 @@ from phalanx.transaction.snapshot import Snapshot
 RELEVANCE = "_relevance"
 #: How many leaves are searched at a time.
 SEARCHERS = READERS
+#: So many leaves, at least, are searched together by the codes of their indexes.
+_MANY = 4
 #: So many candidates for each result are compared with their vectors if nothing else is asked for.
 _REFINE = 4
 
@@ -82,7 +86,7 @@ def search(
         if rows is not None:
             return rows
     groups = search_in_parallel(snapshot, asked, units)
-    best = merged(asked, groups)
+    best = merged(snapshot, asked, groups)
     extra = distance_column(best)
     if not asked.is_single:
         extra[QUERY] = pa.array(best.queries, pa.int32())
@@ -104,7 +108,7 @@ def search_share(
     plan = Plan(snapshot, predicate_of(where, snapshot))
     units = search_units(plan, index_of(snapshot, asked.query.column))
     low, high = len(units) * share // shares, len(units) * (share + 1) // shares
-    best = merged(asked, search_in_parallel(snapshot, asked, units[low:high]))
+    best = merged(snapshot, asked, search_in_parallel(snapshot, asked, units[low:high]))
     extra = distance_column(best) | {QUERY: pa.array(best.queries, pa.int32())}
     return fetched(snapshot, best, columns, extra)
 
@@ -262,13 +266,42 @@ def search_in_parallel(
         query = replace(query, k=query.k * asked.refine)
     location, schema = snapshot.location, snapshot.head.schema
 
-    def run(unit: ReadUnit) -> list[tuple[Searched, Hits]]:
-        datasets = open_searched(location, schema, unit.members)
-        return [(dataset, dataset.nearest(query, unit.where)) for dataset in datasets]
+    def open_unit(unit: ReadUnit) -> list[Searched]:
+        return list(open_searched(location, schema, unit.members))
 
-    if len(units) == 1:
-        return run(units[0])
-    return [group for groups in search_pool().map(run, units) for group in groups]
+    index = index_of(snapshot, query.column)
+    opened = [(unit, dataset) for unit in units for dataset in open_unit(unit)]
+    hits = _by_codes(snapshot, index, query, opened) if asked.refine else {}
+
+    def run(number: int) -> tuple[Searched, Hits]:
+        unit, dataset = opened[number]
+        own = hits.get(number)
+        return dataset, dataset.nearest(query, unit.where) if own is None else own
+
+    numbers = range(len(opened))
+    left = len(opened) - len(hits)
+    return list(search_pool().map(run, numbers) if left > 1 else map(run, numbers))
+
+
+def _by_codes(
+    snapshot: Snapshot,
+    index: IndexDefinition | None,
+    query: VectorQuery,
+    opened: Sequence[tuple[ReadUnit, Searched]],
+) -> dict[int, Hits]:
+    """Candidates of the leaves that are searched by their codes, by the leaves' numbers."""
+    if index is None or len(opened) < _MANY or not shortlist.can_search(index, query):
+        return {}
+    location = snapshot.location
+    numbers = [
+        number
+        for number, (unit, dataset) in enumerate(opened)
+        if unit.where is None and shortlist.has_codes(location, dataset, index)
+    ]
+    if len(numbers) < _MANY:
+        return {}
+    leaves = [opened[number][1] for number in numbers]
+    return dict(zip(numbers, shortlist.candidates(location, leaves, index, query), strict=True))
 
 
 @dataclass(frozen=True)
@@ -276,6 +309,8 @@ class Best:
     """Rows of several datasets, best first: parallel arrays, and the datasets they refer to."""
 
     datasets: Sequence[Searched]
+    #: The columns of such rows.
+    rows: Gathered
     sources: Array
     queries: Array
     ids: Array
@@ -283,7 +318,7 @@ class Best:
 
     def take(self, order: Array) -> Best:
         columns = (self.sources, self.queries, self.ids, self.distances)
-        return Best(self.datasets, *(column[order] for column in columns))
+        return Best(self.datasets, self.rows, *(column[order] for column in columns))
 
     def top(self, k: int) -> Best:
         """The k best for each query: by distance, and where it is the same, by place."""
@@ -293,7 +328,9 @@ class Best:
         return self.take(order[np.arange(len(order)) - starts < k])
 
 
-def merged(asked: VectorSearch, groups: Sequence[tuple[Searched, Hits]]) -> Best:
+def merged(
+    snapshot: Snapshot, asked: VectorSearch, groups: Sequence[tuple[Searched, Hits]]
+) -> Best:
     """The best rows of all datasets for each query."""
     counts = [len(hits.ids) for _, hits in groups]
     hits = Hits(
@@ -303,7 +340,9 @@ def merged(asked: VectorSearch, groups: Sequence[tuple[Searched, Hits]]) -> Best
         )
     )
     sources = np.repeat(np.arange(len(groups)), counts)
-    best = Best([dataset for dataset, _ in groups], sources, hits.queries, hits.ids, hits.distances)
+    datasets = [dataset for dataset, _ in groups]
+    rows = Gathered(snapshot.location, snapshot.head.schema, datasets)
+    best = Best(datasets, rows, sources, hits.queries, hits.ids, hits.distances)
     if asked.refine:
         best = _refined(asked.query, best.top(asked.query.k * asked.refine))
     return best.top(asked.query.k)
@@ -311,14 +350,10 @@ def merged(asked: VectorSearch, groups: Sequence[tuple[Searched, Hits]]) -> Best
 
 def _refined(query: VectorQuery, best: Best) -> Best:
     """The same rows with their true distances."""
-    distances = np.empty(len(best.ids), np.float32)
-
-    def measure(source: int) -> None:
-        mine = np.flatnonzero(best.sources == source)
-        vectors = best.datasets[source].vectors(best.ids[mine], query.column)
-        distances[mine] = _distances(query.metric, query.vectors[best.queries[mine]], vectors)
-
-    list(search_pool().map(measure, np.unique(best.sources).tolist()))
+    if not len(best.ids):
+        return best
+    vectors = best.rows.vectors(best.sources, best.ids, query.column)
+    distances = _distances(query.metric, query.vectors[best.queries], vectors)
     return replace(best, distances=distances)
 
 
@@ -338,21 +373,12 @@ def fetched(
     snapshot: Snapshot, best: Best, columns: Sequence[str], extra: Mapping[str, pa.Array]
 ) -> pa.Table:
     """The columns of the best rows, and further ones; the number of a query comes first."""
-    sources = np.unique(best.sources).tolist()
-
-    def fetch(source: int) -> tuple[Array, pa.Table]:
-        mine = np.flatnonzero(best.sources == source)
-        return mine, best.datasets[source].rows(best.ids[mine], columns)
-
-    parts = list(search_pool().map(fetch, sources)) if len(sources) > 1 else [*map(fetch, sources)]
     schema = result_schema(snapshot, columns, extra)
-    if not parts:
+    if not len(best.ids):
         return schema.empty_table()
     arrays: dict[str, Any] = dict(extra)
     if columns:
-        order = np.argsort(np.concatenate([mine for mine, _ in parts]))
-        rows = pa.concat_tables([table for _, table in parts], promote_options="permissive")
-        rows = rows.take(pa.array(order))
+        rows = best.rows.rows(best.sources, best.ids, columns)
         arrays |= zip(rows.schema.names, rows.columns, strict=True)
     return pa.table({name: arrays[name] for name in schema.names}).cast(schema)
 

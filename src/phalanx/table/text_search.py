@@ -29,7 +29,7 @@ from phalanx.model.text import (
     rarity,
 )
 from phalanx.storage.read_units import ReadUnit
-from phalanx.storage.searched import Array
+from phalanx.storage.searched import Array, Gathered
 from phalanx.storage.text_search import TextLeaf, surfaces, tokenizer
 from phalanx.table.plan import Plan
 from phalanx.table.search import Best, search_pool, search_units
@@ -66,8 +66,8 @@ def best_texts(
         # All rows are in one index: Lance's scores are the true ones.
         leaf, where = leaves[0]
         ids, scores = leaf.indexed(query, where, k)
-        return _best([leaf], [np.zeros(len(ids), np.int64)], [ids], [scores]).top(k)
-    return _Ranking(query, k, leaves, words, tokenize).best()
+        return _best(snapshot, [leaf], [np.zeros(len(ids), np.int64)], [ids], [scores]).top(k)
+    return _Ranking(snapshot, query, k, leaves, words, tokenize).best()
 
 
 def text_column(snapshot: Snapshot, column: str | None) -> str:
@@ -108,14 +108,17 @@ def text_index(snapshot: Snapshot, column: str) -> IndexDefinition | None:
 
 
 def _best(
+    snapshot: Snapshot,
     leaves: Sequence[TextLeaf],
     sources: Sequence[Array],
     ids: Sequence[Array],
     scores: Sequence[Array],
 ) -> Best:
     places = np.concatenate([*sources, np.zeros(0, np.int64)])
+    datasets = [leaf.searched for leaf in leaves]
     return Best(
-        [leaf.searched for leaf in leaves],
+        datasets,
+        Gathered(snapshot.location, snapshot.head.schema, datasets),
         places,
         np.zeros(len(places), np.int32),
         np.concatenate([*ids, np.zeros(0, np.uint64)]),
@@ -156,13 +159,15 @@ class _Ranking:
 
     def __init__(
         self,
+        snapshot: Snapshot,
         query: TextQuery,
         k: int,
         leaves: Sequence[tuple[TextLeaf, Predicate | None]],
         words: dict[str, str],
         tokenize: Tokenize,
     ) -> None:
-        self._query, self._k, self._leaves, self._words = query, k, leaves, words
+        self._snapshot, self._query, self._k = snapshot, query, k
+        self._leaves, self._words = leaves, words
         parts = search_pool().map(lambda item: item[0].statistics, leaves)
         self._statistics = sum(parts, Statistics(0, 0))
         self._with_word: dict[str, int] = {}
@@ -259,4 +264,5 @@ class _Ranking:
             ids += [part.ids[known], tail_ids]
             scores += [part.scores[known], tail_scores]
             sources.append(np.full(int(known.sum()) + len(tail_ids), number, np.int64))
-        return _best([leaf for leaf, _ in self._leaves], sources, ids, scores).top(self._k)
+        leaves = [leaf for leaf, _ in self._leaves]
+        return _best(self._snapshot, leaves, sources, ids, scores).top(self._k)
