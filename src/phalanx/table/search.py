@@ -10,15 +10,18 @@ with the vectors themselves.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.lru import LruCache
 from phalanx.model.indexes import VECTOR, IndexDefinition, checked_metric, vector_dimension
 from phalanx.storage import shortlist
 from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
@@ -43,6 +46,12 @@ from phalanx.transaction.snapshot import Snapshot
 RELEVANCE = "_relevance"
 #: How many leaves are searched at a time.
 SEARCHERS = READERS
+#: How many filters of a snapshot are remembered with their leaves.
+_FILTERS = 64
+#: Filters that may name the time of the call.
+_TIMES = re.compile("now|current|local|today", re.IGNORECASE)
+_plans: WeakKeyDictionary[Snapshot, LruCache[tuple[str | None, str], list[ReadUnit]]]
+_plans = WeakKeyDictionary()
 #: So many leaves, at least, are searched together by the codes of their indexes.
 _MANY = 4
 #: So many candidates for each result are compared with their vectors if nothing else is asked for.
@@ -79,8 +88,7 @@ def search(
         snapshot, vector, column, k, metric, nprobes, refine_factor, ef, use_index
     )
     names = selected_columns(snapshot, columns)
-    plan = Plan(snapshot, predicate_of(where, snapshot))
-    units = search_units(plan, index_of(snapshot, asked.query.column))
+    units = _planned(snapshot, where, asked.query.column)
     if len(units) == 1 and len(units[0].members) == 1 and asked.is_single:
         rows = _in_one_leaf(snapshot, asked, units[0], names)
         if rows is not None:
@@ -211,6 +219,23 @@ def selected_columns(snapshot: Snapshot, columns: Sequence[str] | None) -> list[
                 f"the result has a column {name!r} of its own: leave the table's out of `columns`"
             )
     return list(names)
+
+
+def _planned(snapshot: Snapshot, where: str | None, column: str) -> list[ReadUnit]:
+    """The leaves to search for a filter; those of filters that were used before are remembered.
+
+    Finding out takes a third of the time of a search in one leaf. A filter that names the time of
+    the call means something else each time.
+    """
+    kept = _plans.setdefault(snapshot, LruCache(_FILTERS))
+    fixed = where is None or not _TIMES.search(where)
+    units = kept.get((where, column)) if fixed else None
+    if units is None:
+        plan = Plan(snapshot, predicate_of(where, snapshot))
+        units = search_units(plan, index_of(snapshot, column))
+        if fixed and snapshot.head.transactions == "strong":
+            kept.put((where, column), units)
+    return units
 
 
 def search_units(
