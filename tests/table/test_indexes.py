@@ -493,3 +493,26 @@ def test_leaves_with_an_index_for_the_filter_are_read_by_themselves(typed):
         assert [unit.small for unit in units] == ([False, False] if alone else [True])
     scan = typed[0].scan(where="yes")
     assert [unit.small for unit in scan._units(scan.plan().indices)] == [True]
+
+
+def test_an_index_of_another_client_is_found_and_taken_over(table):
+    table.set_properties({"anchor": "commit"})
+    leaf = table.scan(where="part = 'b'").plan().leaves[0]
+    lance.dataset(leaf.uri).create_scalar_index("id", "BTREE", name="theirs")
+    (problem,) = [p for p in table.check().problems if p.kind == "foreign-index"]
+    assert problem.harmless
+    assert "theirs" in problem.what
+    with pytest.raises(InvalidInput, match="no leaf"):
+        table.take_over_index("others")
+    table.take_over_index("theirs")
+    row = index(table)
+    assert (row["name"], row["column"], row["kind"]) == ("theirs", "id", "BTREE")
+    assert [p for p in table.check().problems if p.kind == "foreign-index"] == []
+
+
+def test_an_index_of_ours_that_was_dropped_is_not_another_clients(table):
+    table.set_properties({"anchor": "commit"})
+    table.create_index("id", "BTREE", min_rows=1)
+    table.set_properties({"anchor": "never"})
+    table.drop_index("id_idx")
+    assert [p for p in table.check().problems if p.kind == "foreign-index"] == []

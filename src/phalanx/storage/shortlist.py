@@ -12,10 +12,11 @@ Lance.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -121,8 +122,12 @@ def candidates(
     leaves: Sequence[Searched],
     definition: IndexDefinition,
     query: VectorQuery,
+    run: Callable[..., Iterable[tuple[Array, Array]]] = map,
 ) -> list[Hits]:
-    """For each leaf the candidates among the nearest `query.k` rows of all of them."""
+    """For each leaf the candidates among the nearest `query.k` rows of all of them.
+
+    `run` is `map`, or that of a pool of threads.
+    """
     assert definition.model is not None
     model = index_models.load(location, definition.model)
     centroids = _matrix(model.centroids)
@@ -130,11 +135,12 @@ def candidates(
     dimension = centroids.shape[1]
     codebook = _matrix(model.codebook).reshape(width, 256, dimension // width)
     together = _sorted(location, leaves, definition)
-    found = [_nearest(vector, centroids, codebook, together, query) for vector in query.vectors]
-    counts = [len(rows) for rows, _ in found]
-    rows = np.concatenate([rows for rows, _ in found])
-    distances = np.concatenate([distances for _, distances in found])
-    queries = np.repeat(np.arange(len(found), dtype=np.int32), counts)
+    nearest = functools.partial(_nearest, centroids, codebook, together, query)
+    results = list(run(nearest, query.vectors))
+    counts = [len(rows) for rows, _ in results]
+    rows = np.concatenate([rows for rows, _ in results])
+    distances = np.concatenate([distances for _, distances in results])
+    queries = np.repeat(np.arange(len(results), dtype=np.int32), counts)
     sources = together.sources[rows]
     order = np.argsort(sources, kind="stable")
     bounds = np.searchsorted(sources[order], np.arange(len(leaves) + 1))
@@ -176,7 +182,7 @@ def _sorted(
 
 
 def _nearest(
-    vector: Array, centroids: Array, codebook: Array, together: _Together, query: VectorQuery
+    centroids: Array, codebook: Array, together: _Together, query: VectorQuery, vector: Array
 ) -> tuple[Array, Array]:
     """Numbers of the rows whose codes are nearest to a vector, and the estimated distances."""
     if query.metric == "cosine":

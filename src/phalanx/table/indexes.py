@@ -27,6 +27,7 @@ from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.leaf_indexes import Coverage
 from phalanx.storage.location import Location
+from phalanx.storage.main_branch import ForeignIndex, MainBranch
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text
 from phalanx.table.plan import Plan
@@ -134,6 +135,29 @@ def drop_index(snapshot: Snapshot, name: str) -> None:
     check_indexable(snapshot)
     with ThreadPoolExecutor(BUILDERS) as pool:
         _committed(Snapshot.latest(snapshot.location, snapshot), DropIndex(name), pool, time.time())
+
+
+def take_over_index(snapshot: Snapshot, name: str) -> IndexReport:
+    """Make an index that another client has created on a leaf an index of the table.
+
+    It is built anew, in all leaves. Raises InvalidInput if no leaf has such an index.
+    """
+    check_indexable(snapshot)
+    with ThreadPoolExecutor(BUILDERS) as pool:
+        leaves = pool.map(lambda row: _foreign_index(snapshot, row, name), snapshot.leaves.rows())
+        index = next((index for index in leaves if index is not None), None)
+    column = None if index is None else snapshot.head.schema.name_of(index.column_id)
+    if index is None or column is None:
+        raise InvalidInput(
+            f"no leaf of {snapshot.location.uri} has an index {name!r} of another client on main"
+        )
+    parameters: dict[str, Any] = {} if index.metric is None else {"metric": index.metric}
+    return create_index(snapshot, column, index.kind, name, **parameters)
+
+
+def _foreign_index(snapshot: Snapshot, row: LeafRow, name: str) -> ForeignIndex | None:
+    indexes = MainBranch(snapshot.location, row.location).foreign_indexes()
+    return next((index for index in indexes if index.name == name), None)
 
 
 def indexes(snapshot: Snapshot) -> pa.Table:

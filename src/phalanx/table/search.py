@@ -228,7 +228,7 @@ def _planned(snapshot: Snapshot, where: str | None, column: str) -> list[ReadUni
     the call means something else each time.
     """
     kept = _plans.setdefault(snapshot, LruCache(_FILTERS))
-    fixed = where is None or not _TIMES.search(where)
+    fixed = where is None or (isinstance(where, str) and not _TIMES.search(where))
     units = kept.get((where, column)) if fixed else None
     if units is None:
         plan = Plan(snapshot, predicate_of(where, snapshot))
@@ -326,7 +326,9 @@ def _by_codes(
     if len(numbers) < _MANY:
         return {}
     leaves = [opened[number][1] for number in numbers]
-    return dict(zip(numbers, shortlist.candidates(location, leaves, index, query), strict=True))
+    run = search_pool().map if len(query.vectors) > 1 else map
+    hits = shortlist.candidates(location, leaves, index, query, run)
+    return dict(zip(numbers, hits, strict=True))
 
 
 @dataclass(frozen=True)

@@ -843,6 +843,20 @@ class Table:
         return report
 
     @_naming_failures
+    def take_over_index(self, name: str) -> IndexReport:
+        """Make an index that another client has created on a leaf an index of the table.
+
+        `check` finds such indexes. The index is built anew, in all leaves, with the same name,
+        column, kind and metric.
+
+        Raises:
+            InvalidInput: No leaf has such an index, or the table cannot have it.
+        """
+        report = indexes.take_over_index(self._snapshot, name)
+        self.refresh()
+        return report
+
+    @_naming_failures
     def drop_index(self, name: str) -> Table:
         """Drop an index.
 
