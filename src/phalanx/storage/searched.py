@@ -240,17 +240,24 @@ class _Numbers:
     """Where fragments of leaves are in the dataset that holds them all."""
 
     def __init__(self, sources: Sequence[int], places: Sequence[Mapping[int, int]]) -> None:
-        self._places = dict(zip(sources, places, strict=True))
+        pairs = [
+            (source << _FRAGMENT_BITS | fragment, place)
+            for source, leaf in zip(sources, places, strict=True)
+            for fragment, place in leaf.items()
+        ]
+        #: Numbers of a dataset and a fragment as one, sorted, and their places.
+        self._keys, self._places = np.array(sorted(pairs), np.uint64).reshape(-1, 2).T
 
     def ids(self, sources: Array, ids: Array) -> Array | None:
         """The ids that rows have there; None if one is not there."""
-        numbers = []
-        for source, id in zip(sources.tolist(), ids.tolist(), strict=True):
-            place = self._places.get(source, {}).get(id >> _FRAGMENT_BITS)
-            if place is None:
-                return None
-            numbers.append(place << _FRAGMENT_BITS | id & (2**_FRAGMENT_BITS - 1))
-        return np.array(numbers, np.uint64)
+        bits = np.uint64(_FRAGMENT_BITS)
+        keys = sources.astype(np.uint64) << bits | ids >> bits
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        if not len(self._keys) or (self._keys[at] != keys).any():
+            return None
+        offsets = ids & np.uint64(2**_FRAGMENT_BITS - 1)
+        places: Array = self._places[at] << bits | offsets
+        return places
 
 
 _gathered: LruCache[str, tuple[Any, ...]] = LruCache(16)

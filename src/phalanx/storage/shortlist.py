@@ -196,17 +196,17 @@ def _nearest(
     # What is coded is the difference of a vector from its centroid.
     width, _, length = codebook.shape
     rest = (vector - centroids[chosen]).reshape(probes, width, length).transpose(1, 0, 2)
-    tables = (
+    distances_of_parts = (
         (rest**2).sum(axis=2)[:, :, None]
         - 2 * (rest @ codebook.transpose(0, 2, 1))
         + (codebook**2).sum(axis=2)[:, None, :]
-    ).transpose(1, 0, 2)
+    )
+    tables = np.ascontiguousarray(distances_of_parts.transpose(1, 0, 2)).reshape(probes, -1)
     rows, distances = [], []
     for table, centroid in zip(tables, chosen.tolist(), strict=True):
         low, high = together.starts[centroid], together.starts[centroid + 1]
         if high > low:
-            flat = np.ascontiguousarray(table).ravel()
-            distances.append(flat.take(together.entries[low:high]).sum(axis=1))
+            distances.append(table.take(together.entries[low:high]).sum(axis=1))
             rows.append(np.arange(low, high))
     if not rows:
         return np.zeros(0, np.int64), np.zeros(0, np.float32)
