@@ -516,3 +516,12 @@ def test_an_index_of_ours_that_was_dropped_is_not_another_clients(table):
     table.set_properties({"anchor": "never"})
     table.drop_index("id_idx")
     assert [p for p in table.check().problems if p.kind == "foreign-index"] == []
+
+
+def test_progress(table, capsys):
+    seen = []
+    table.create_index("id", "BTREE", min_rows=1, progress=lambda *counts: seen.append(counts))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    table.append(some_rows(range(5000, 5100), "a"))
+    table.refresh_indexes(progress=True)
+    assert capsys.readouterr().err.endswith("1/1 leaves\n")

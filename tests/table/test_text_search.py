@@ -288,3 +288,12 @@ def test_weights_and_vectors_of_a_search_by_both_are_checked(hybrid):
             hybrid.search([0.0] * 4, text="fox", weights=weights)
     with pytest.raises(InvalidInput, match="takes one vector"):
         hybrid.search([[0.0] * 4] * 2, text="fox")
+
+
+def test_a_weak_table_is_searched_as_it_is(root, tmp_path):
+    table = phalanx.create(root, SCHEMA, ["part"], transactions="weak")
+    for number, part in enumerate("ab"):
+        table.append(some_rows(range(1000 * number, 1000 * number + 50), part, number + 1))
+    agree(table, tmp_path, *QUERIES["two words"])
+    table.append(some_rows(range(3000, 3050), "a", 5))
+    agree(table, tmp_path, *QUERIES["two words"])

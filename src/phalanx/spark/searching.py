@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 #: The name of the table function.
 FUNCTION = "phalanx_search"
+#: How many tasks search if the size of the cluster is not known.
+_UNKNOWN_CORES = 16
 #: The place of a row in the result of a task, by which equally near rows are ordered.
 _SHARE, _RANK = "__share", "__rank"
 
@@ -157,7 +159,7 @@ def _shares(
     """The best rows of every part of the leaves, with the numbers of queries and places."""
     plan = Plan(snapshot, predicate_of(where, snapshot))
     units = len(search_units(plan, index_of(snapshot, asked.query.column)))
-    shares = max(1, min(units, spark.sparkContext.defaultParallelism))
+    shares = max(1, min(units, _parallelism(spark)))
     schema = search_share(
         snapshot.with_leaves(snapshot.leaves.none()), asked, None, columns, 0, 1
     ).schema
@@ -171,6 +173,12 @@ def _shares(
         _spark_json(pa.schema([*schema, *places])),
     )
     return _mapped(spark, shares, task)
+
+
+def _parallelism(spark: Any) -> int:
+    """How many tasks to search with. A client of Spark Connect does not know the cluster."""
+    context = getattr(spark, "_sc", None)
+    return int(_UNKNOWN_CORES if context is None else context.defaultParallelism)
 
 
 def _mapped(spark: Any, count: int, task: VectorSearchTask | TextSearchTask) -> DataFrame:

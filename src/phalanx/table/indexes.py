@@ -10,6 +10,7 @@ index meanwhile are planned again.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -42,8 +43,9 @@ from phalanx.transaction.view import View
 BUILDERS = 4
 #: How often leaves are planned in all, if other transactions keep changing them.
 _ROUNDS = 4
-#: Called with the number of leaves that are done, and of all.
-Progress = Callable[[int, int], None]
+#: Called with the number of leaves that are done, and of all; True for a bar on the terminal.
+Progress = Callable[[int, int], None] | bool
+_BAR = 40
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def create_index(
     name: str | None = None,
     where: str | None = None,
     min_rows: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = False,
     **parameters: Any,
 ) -> IndexReport:
     """Define an index, and build it in the leaves that a filter selects.
@@ -115,7 +117,7 @@ def refresh_indexes(
     snapshot: Snapshot,
     name: str | None = None,
     where: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress = False,
     only: Collection[str] | None = None,
 ) -> IndexReport:
     """Build what indexes lack: rows that were added or moved since, and new leaves.
@@ -458,7 +460,7 @@ class Indexing:
     #: The definition of an index that is being created.
     new: IndexDefinition | None = None
     where: str | None = None
-    progress: Progress | None = None
+    progress: Progress = False
     #: How many rounds were committed.
     round: int = 0
     report: IndexReport = field(init=False)
@@ -527,6 +529,16 @@ class Indexing:
         done = []
         for result in pool.map(build, tasks):
             done.append(result)
-            if self.progress is not None:
+            if callable(self.progress):
                 self.progress(len(done), len(tasks))
+            elif self.progress:
+                _show(len(done), len(tasks))
         return done
+
+
+def _show(done: int, total: int) -> None:
+    """A bar on the terminal, which is drawn again for every leaf."""
+    filled = _BAR * done // total
+    end = "\n" if done == total else ""
+    bar = "#" * filled + "." * (_BAR - filled)
+    print(f"\r[{bar}] {done:,}/{total:,} leaves", end=end, file=sys.stderr, flush=True)

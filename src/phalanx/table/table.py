@@ -775,7 +775,7 @@ class Table:
         where: str | None = None,
         *,
         min_rows: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | bool = False,
         **parameters: Any,
     ) -> IndexReport:
         """Create an index on a column, and build it in every leaf, in one transaction.
@@ -793,7 +793,7 @@ class Table:
             where: Index only leaves that may hold a matching row, now and later.
             min_rows: Leave out leaves with fewer rows: they are read as a whole. The default is
                 1,000, for vectors 2,000, and for text 1.
-            progress: Called with the number of leaves that are done, and of all.
+            progress: Called with the number of leaves that are done, and of all; True shows a bar.
             **parameters: For vectors `metric` ("l2", "cosine" or "dot"), `num_partitions`,
                 `num_sub_vectors`, `m` and `ef_construction`; for text `base_tokenizer`,
                 `language`, `with_position`, `max_token_length`, `lower_case`, `stem`,
@@ -826,7 +826,7 @@ class Table:
         name: str | None = None,
         where: str | None = None,
         *,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | bool = False,
     ) -> IndexReport:
         """Build what indexes lack: rows that were written since, and new leaves.
 
