@@ -18,6 +18,8 @@ ALL = (
     "many_leaves",
     "evolve",
     "optimize",
+    "search",
+    "lookup",
     "interop",
     "hive",
     "upgrade",

@@ -43,6 +43,8 @@ LAZY = {
     ("phalanx.spark.jar", "phalanx.storage.cache"): "a session needs it only to build the jar",
     ("phalanx.spark.reader", "phalanx.spark.metadata_tables"): "most workers only read rows",
     ("phalanx.spark.catalog", "phalanx.spark.staging"): "most calls change no table",
+    ("phalanx.spark", "phalanx.spark.searching"): "most workers only read rows",
+    ("phalanx.spark.session", "phalanx.spark.searching"): "most workers only read rows",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
 }

@@ -22,15 +22,19 @@ if TYPE_CHECKING:
     )
     from phalanx.model.literals import lit
     from phalanx.model.specs import expr
+    from phalanx.model.text import Boolean, Match, Phrase
     from phalanx.table.table import Table, check, create, open, repair
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Boolean",
     "ConflictError",
     "CorruptTable",
     "InvalidInput",
+    "Match",
     "PhalanxError",
+    "Phrase",
     "StorageError",
     "Table",
     "TableExists",
@@ -62,6 +66,8 @@ def __getattr__(name: str) -> Any:
     exports = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
     exports |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
     literals = importlib.import_module("phalanx.model.literals")
+    text = importlib.import_module("phalanx.model.text")
+    exports |= {key: getattr(text, key) for key in ("Boolean", "Match", "Phrase")}
     exports |= {"expr": specs.expr, "lit": literals.lit}
     exports |= {"model": importlib.import_module("phalanx.model")}
     globals().update(exports)

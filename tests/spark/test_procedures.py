@@ -62,8 +62,10 @@ def test_what_spark_is_told():
         assert procedure.description.endswith(".")
         assert set(procedure.result.values()) <= {"BIGINT", "STRING"}
     assert {name for name, one in PROCEDURES.items() if isinstance(one, Distributed)} == {
+        "create_index",
         "import_parquet",
         "optimize",
+        "refresh_indexes",
         "rewrite",
     }
 

@@ -175,6 +175,20 @@ def rewrite(table, **_):
     assert set(table.partitions()["spec"].to_pylist()) == {table.spec.id}
 
 
+def prepare_to_index(root):
+    """Vectors in two leaves."""
+    schema = SCHEMA.append(pa.field("vec", pa.list_(pa.float32(), 2)))
+    table = phalanx.create(root, schema, ["part"])
+    rows = [row(id, "ab"[id % 2]) | {"vec": [float(id), 1.0]} for id in range(20)]
+    return table.append(rows)
+
+
+def create_index(table, **_):
+    if not table.indexes().num_rows:
+        table.create_index("vec", "IVF_FLAT", min_rows=1, num_partitions=1)
+    assert table.search([3.0, 1.0], k=1)["id"].to_pylist() == [3]
+
+
 OPERATIONS = {
     "append": (prepare, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
     "append to new partitions": (
@@ -203,6 +217,7 @@ OPERATIONS = {
     "vacuum": (prepare_for_vacuum, vacuum),
     "optimize": (prepare_to_optimize, optimize),
     "rewrite": (prepare_to_rewrite, rewrite),
+    "create an index": (prepare_to_index, create_index),
 }
 #: What goes through the same steps as others do: those steps are killed there, and in the soak.
 LIKE_OTHERS = (
@@ -347,7 +362,8 @@ def test_the_table_is_as_before_or_as_after(bench, name, action):
         # Repeating it is the way to be sure, and the next one works as ever.
         run(uri, name)
         table = phalanx.open(uri).append(NEXT)
-        others = {name: 1 for name in table.schema.names if name not in SCHEMA.names}
+        defaults = {"more": 1, "vec": None}
+        others = {name: defaults[name] for name in table.schema.names if name in defaults}
         rows = [*after[0], *({**found, **others} for found in NEXT)]
         assert state(uri) == (sorted(rows, key=str), *after[1:]), cell
         assert cell[-1] != "kill" or table.check().ok, cell

@@ -147,6 +147,10 @@ class TableSchema:
     def id_set(self) -> frozenset[int]:
         return frozenset(self.field_ids)
 
+    def name_of(self, id: int) -> str | None:
+        """The name of the column with an id; None if there is none at the top level."""
+        return next((field.name for field in self.tagged if field_id(field) == id), None)
+
     @cached_property
     def always_written(self) -> list[tuple[str, frozenset[int]]]:
         """The columns, with their ids, that no file may leave out, because NULL would be wrong."""

@@ -1,4 +1,4 @@
-"""Metadata tables: `<table>.partitions`, `.snapshots`, `.files` and `.specs`."""
+"""Metadata tables: `<table>.partitions`, `.snapshots`, `.files`, `.specs` and `.indexes`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from phalanx.table import inspect
+from phalanx.table import indexes, inspect
 from phalanx.transaction.snapshot import Snapshot
 
 _SPECS = pa.schema(
@@ -56,6 +56,7 @@ TABLES = {
     "snapshots": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
     "files": MetadataTable(inspect.files, inspect.FILES),
     "specs": MetadataTable(_specs, _SPECS),
+    "indexes": MetadataTable(indexes.indexes, indexes.INDEXES),
 }
 
 

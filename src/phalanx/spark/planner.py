@@ -25,7 +25,6 @@ from phalanx.spark.requests import Request
 from phalanx.spark.tasks import SMALLEST, Chosen, ScanSettings, Tasks, command_of
 from phalanx.spark.transforms import Reported, reported, types_of
 from phalanx.spark.types import is_finer
-from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.transaction.snapshot import Snapshot
@@ -230,7 +229,7 @@ class Planner:
 
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         leaves = self._snapshot.leaves
-        small = are_small(leaves.row_counts[indices], leaves.byte_counts[indices]).tolist()
+        small = self._plan.are_small(indices).tolist()
         return [
             self._leaf(row, is_small, None if groups is None else groups[row.index])
             for row, is_small in zip(leaves.rows(indices), small, strict=True)

@@ -87,13 +87,16 @@ def session(
     """A SparkSession with a catalog of the tables under `warehouse`.
 
     If a session is running, the catalog is added to it; if that session has another catalog of the
-    same name, you get a new session beside it. `conf` are more confs of Spark.
+    same name, you get a new session beside it. `conf` are more confs of Spark. The session also has
+    the table function `phalanx_search`.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
     """
     check_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    from phalanx.spark.searching import register
 
     running = SparkSession.getActiveSession()
     if running is None and SparkContext._active_spark_context is not None:
@@ -117,6 +120,7 @@ def session(
         spark = _added(running, catalog, confs, conf or {})
     if not spark.version.startswith(f"{SPARK}."):
         raise PhalanxError(f"this Phalanx works with Spark {SPARK}, and this is {spark.version}")
+    register(spark)
     return spark
 
 

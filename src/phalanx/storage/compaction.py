@@ -1,13 +1,14 @@
 """Compaction of one leaf: merges small files into larger ones and drops deleted rows.
 
 Only adjacent fragments are merged, so rows that were written together stay together. Lance places
-new fragments after those that stay. Fragments covered by an index are left alone, because their
-rows would no longer be where the index says.
+new fragments after those that stay. The table's own indexes are built again for rows that have
+moved. Fragments covered by an index of another client are left alone, because their rows would no
+longer be where the index says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,7 @@ class LeafFragments:
     """The fragments and indexes of one version of a leaf."""
 
     fragments: tuple[FragmentSize, ...]
-    #: The names of the indexes.
+    #: The names of the indexes of other clients.
     indexes: tuple[str, ...]
     #: Whether the version has the table's current schema.
     current: bool
@@ -54,10 +55,10 @@ class LeafFragments:
     stable_ids: bool
 
 
-def look(leaf: Leaf, version: int | None) -> LeafFragments:
-    """Describe the fragments and indexes of a version."""
+def look(leaf: Leaf, version: int | None, own: Collection[str] = ()) -> LeafFragments:
+    """Describe the fragments of a version, and its indexes except the table's `own`."""
     handle = leaf.open(version)
-    indexes = handle.describe_indices()
+    indexes = [index for index in handle.describe_indices() if index.name not in own]
     covered = {id for index in indexes for segment in index.segments for id in segment.fragment_ids}
     metadata = [fragment.metadata for fragment in handle.get_fragments()]
     fragments = tuple(fragment_size(fragment, fragment.id in covered) for fragment in metadata)

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from phalanx.errors import CorruptTable, UnsupportedTable
+from phalanx.model.indexes import IndexDefinition
 from phalanx.model.partition_columns import (
     Given,
     StoredColumns,
@@ -36,8 +37,12 @@ PARTITION_COLUMNS = "unstored_partition_columns"
 READER_FEATURES: frozenset[str] = frozenset({PARTITION_COLUMNS})
 #: Leaves are in a tree of key=value folders.
 HIVE_LAYOUT = "hive-layout"
-WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT})
+#: A table has this feature as long as it has indexes: a writer that does not know their definitions
+#: would drop them from the head.
+_INDEXES = "indexes"
+WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT, _INDEXES})
 _PROPERTY = "property."
+_INDEX = "index."
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class Head:
     properties: Mapping[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
+    #: The definitions of indexes, by name.
+    indexes: Mapping[str, IndexDefinition] = field(default_factory=dict)
     #: False for a manifest that another client wrote: it has no head row and is read-only.
     ours: bool = True
 
@@ -159,7 +166,7 @@ class Head:
         values = {
             "format_version": str(FORMAT_VERSION),
             "reader_features": json.dumps(sorted(self.reader_features)),
-            "writer_features": json.dumps(sorted(self.writer_features)),
+            "writer_features": json.dumps(sorted(self._written_features)),
             "table_id": self.table_id,
             "salt": self.salt.hex(),
             "transaction_id": self.transaction_id,
@@ -174,7 +181,13 @@ class Head:
             "max_field_id": str(self.max_field_id),
             "max_spec_id": str(max(spec.id for spec in self.specs)),
         }
+        values |= {_INDEX + name: index.to_text() for name, index in self.indexes.items()}
         return values | {_PROPERTY + key: value for key, value in self.properties.items()}
+
+    @property
+    def _written_features(self) -> frozenset[str]:
+        """What a writer must know, with what follows from the rest of the head."""
+        return self.writer_features | ({_INDEXES} if self.indexes else frozenset())
 
     @staticmethod
     def from_row(
@@ -209,7 +222,14 @@ class Head:
                     if key.startswith(_PROPERTY)
                 },
                 reader_features=readers,
-                writer_features=frozenset(json.loads(metadata.get("writer_features", "[]"))),
+                writer_features=frozenset(json.loads(metadata.get("writer_features", "[]")))
+                - {_INDEXES},
+                indexes={
+                    name: IndexDefinition.from_text(name, value)
+                    for key, value in metadata.items()
+                    if key.startswith(_INDEX)
+                    for name in (key.removeprefix(_INDEX),)
+                },
             )
         except KeyError as missing:
             raise CorruptTable(

@@ -7,18 +7,27 @@
 | `serialized_manifest` of a dataset | many small leaves read as one,    | a dataset of fragments |
 |                                    | and created as copies of one      | a copy of a dataset    |
 | `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
+| files of a full-text index         | table-wide scores need the number | statistics of an index,|
+|                                    | of words in a leaf                | or scores with given   |
+| codes of an IVF_PQ index           | many leaves are searched as one   | a search of many       |
+|                                    |                                   | datasets, or 0.1 ms for|
+|                                    |                                   | one                    |
 
 This is why pylance is pinned to its major version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
+from lance.file import LanceFileReader
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session
 from lance.schema import LanceSchema
@@ -26,12 +35,14 @@ from lance.schema import LanceSchema
 #: The members of Lance's `Field` message: its id, and its parent's (-1 for none).
 _ID, _PARENT = 3, 4
 _NONE = 2**64 - 1
+#: The member of Lance's `IVF` message that says where partitions begin.
+_IVF_OFFSETS = 2
 _Message = list[tuple[int, int, Any]]
 
 
-def new_session() -> Any:
-    """A cache of dataset metadata, shared by the datasets that are opened with it."""
-    return _Session()
+def new_session(index_bytes: int) -> Any:
+    """A cache of metadata and open indexes, shared by the datasets that are opened with it."""
+    return _Session(index_cache_size_bytes=index_bytes)
 
 
 def manifest_of(
@@ -139,3 +150,61 @@ def _digits(value: int) -> Iterator[int]:
         yield value & 127 | 128
         value >>= 7
     yield value
+
+
+def text_index_lengths(
+    dataset: str, segment: str, options: dict[str, str] | None
+) -> tuple[int, int, Callable[[], tuple[Any, Any]]]:
+    """Of a segment of a full-text index: its rows, their words, and a function for each row's.
+
+    That function returns the ids of the rows, and how many words each of them has.
+    """
+    folder = f"{dataset}/_indices/{segment}"
+
+    def read(name: str) -> LanceFileReader:
+        return LanceFileReader(f"{folder}/{name}", storage_options=options)
+
+    described = read("metadata.lance").metadata().schema.metadata
+    files = [read(f"part_{part}_docs.lance") for part in json.loads(described[b"partitions"])]
+    words = sum(int(file.metadata().schema.metadata[b"total_tokens"]) for file in files)
+
+    def lengths() -> tuple[Any, Any]:
+        table = pa.concat_tables([file.read_all().to_table() for file in files])
+        return table.column("_rowid").to_numpy(), table.column("_num_tokens").to_numpy()
+
+    return sum(file.num_rows() for file in files), words, lengths
+
+
+def pq_codes(
+    dataset: str, segment: str, options: dict[str, str] | None
+) -> tuple[Any, Any, Any] | None:
+    """Of a segment of an IVF_PQ index: row ids, codes, and where each partition begins.
+
+    Rows are sorted by partition, and a row of the codes is the code of a row. None if the file has
+    another layout than we know.
+    """
+    file = LanceFileReader(f"{dataset}/_indices/{segment}/auxiliary.idx", storage_options=options)
+    metadata = file.metadata().schema.metadata or {}
+    stored = json.loads(json.loads(metadata.get(b"storage_metadata", b'["{}"]'))[0])
+    if stored.get("nbits") != 8 or stored.get("transposed") is not True:
+        return None
+    table = file.read_all().to_table()
+    if table.schema.names != ["_rowid", "__pq_code"]:
+        return None
+    members = {number: value for number, _, value in _parse(bytes(file.read_global_buffer(1)))}
+    starts = np.array([*_packed(members[_IVF_OFFSETS]), table.num_rows], np.int64)
+    flat = table.column("__pq_code").combine_chunks().flatten().to_numpy()
+    width = int(stored["num_sub_vectors"])
+    codes = np.empty((table.num_rows, width), np.uint8)
+    for low, high in pairwise(starts.tolist()):
+        # Within a partition, the first byte of all codes comes first, then the second one.
+        part = flat[low * width : high * width]
+        codes[low:high] = part.reshape(width, high - low).T
+    return table.column("_rowid").to_numpy(), codes, starts
+
+
+def _packed(raw: bytes) -> Iterator[int]:
+    position = 0
+    while position < len(raw):
+        value, position = _number(raw, position)
+        yield value

@@ -517,7 +517,8 @@ def rewritten_version(location: Location, folder: str, since: int, until: int) -
             before = open_leaf(location, folder, since)
             same = transaction.read_version == since and handle.count_rows() == before.count_rows()
             return version if same else None
-        if transaction is None or not isinstance(transaction.operation, LanceOperation.Append):
+        same_rows = LanceOperation.Append | LanceOperation.CreateIndex
+        if transaction is None or not isinstance(transaction.operation, same_rows):
             return None
         version = transaction.read_version
     return None
@@ -540,7 +541,7 @@ def _change_of(operation: Any) -> LeafChange:
             old = (f.id for group in operation.groups for f in group.old_fragments)
             return LeafChange(frozenset(old))
         case LanceOperation.CreateIndex():
-            return LeafChange(frozenset())
+            return LeafChange(frozenset(), changes_indexes=True)
     return LeafChange(None, adds_rows=True, removes_rows=True)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lance import LanceOperation
+from lance.dataset import Index
 from lance.fragment import FragmentMetadata
 
 from phalanx.model.schema import TableSchema
@@ -62,6 +63,19 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
+class IndexDelta:
+    """Segments of indexes that were built for a leaf, and segments that are no longer needed."""
+
+    new: tuple[Index, ...]
+    dropped: tuple[Index, ...] = ()
+
+    @property
+    def fragments(self) -> frozenset[int]:
+        """The fragments that the new segments cover."""
+        return frozenset(id for segment in self.new for id in segment.fragment_ids)
+
+
+@dataclass(frozen=True)
 class LeafDelta:
     """The change from one version of a leaf to the next."""
 
@@ -74,11 +88,13 @@ class LeafDelta:
     #: Rows that were moved to other files. It is not combined with other changes, except with
     #: `replaced`: then it covers all rows, in files for another schema than the previous one.
     rewritten: tuple[Rewritten, ...] = ()
+    #: Indexes that are added and dropped. They are not combined with changes of rows.
+    indexes: IndexDelta | None = None
 
     @property
     def is_change(self) -> bool:
         changes = self.added or self.updated or self.removed or self.replaced
-        return bool(changes or self.rewritten)
+        return bool(changes or self.rewritten or self.indexes)
 
     @property
     def touched(self) -> frozenset[int]:
@@ -102,10 +118,12 @@ class LeafDelta:
         """A key that is equal for deltas of the same files."""
         added = tuple(id(part) for part in (*self.added, *self.rewritten))
         updated = tuple(sorted((number, id(fragment)) for number, fragment in self.updated.items()))
-        return added, updated, self.removed, self.replaced
+        return added, updated, self.removed, self.replaced, id(self.indexes)
 
     def operation(self, schema: TableSchema) -> LanceOperation.BaseOperation:
         """The Lance operation that commits this change."""
+        if self.indexes is not None:
+            return LanceOperation.CreateIndex(list(self.indexes.new), list(self.indexes.dropped))
         fragments = [fragment for part in self.added for fragment in part.fragments]
         if self.replaced:
             fragments += [f for part in self.rewritten for f in part.new.fragments]

@@ -19,6 +19,8 @@ from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
 MANIFEST = "__manifest"
+#: How much memory open indexes may take in a process; `PHALANX_INDEX_CACHE_BYTES` changes it.
+_INDEX_CACHE_BYTES = 2 * 1024**3
 
 
 @dataclass(frozen=True)
@@ -152,10 +154,10 @@ def refuse_forked() -> None:
 
 @cache
 def leaf_session() -> Any:
-    """The cache of leaf metadata that this process shares between all tables.
+    """The cache of leaf metadata and open indexes that this process shares between all tables.
 
     It stays valid even if a table is dropped and created again: the name of a leaf's folder
     depends on the table's salt, and where it does not, Lance compares what the store says of the
     file. The name of `__manifest` does not depend on it either, so it is opened without a session.
     """
-    return new_session()
+    return new_session(int(os.environ.get("PHALANX_INDEX_CACHE_BYTES", _INDEX_CACHE_BYTES)))

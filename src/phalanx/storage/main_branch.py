@@ -38,6 +38,19 @@ class ForeignCommit:
     fragments: tuple[int, ...] | None
 
 
+@dataclass(frozen=True)
+class ForeignIndex:
+    """An index that another client has created on the main branch of a strong table's leaf."""
+
+    name: str
+    #: The field id of its column.
+    column_id: int
+    #: Its kind, as `phalanx.model.indexes` calls it, if it is known there.
+    kind: str
+    #: The distance of a vector index.
+    metric: str | None
+
+
 class MainBranch:
     """The main branch of a leaf of a strong table."""
 
@@ -133,6 +146,23 @@ class MainBranch:
         """
         return self._foreign(self._open(None))
 
+    def foreign_indexes(self) -> list[ForeignIndex]:
+        """The indexes that others have created since the last publication, by name.
+
+        Raises CorruptTable if the leaf has no main branch.
+        """
+        main = self._open(None)
+        existing = sorted(entry["version"] for entry in main.version_refs())
+        created: set[str] = set()
+        for version in reversed(existing):
+            if _is_ours(main, version):
+                break
+            operation = getattr(read_transaction(main, version), "operation", None)
+            if isinstance(operation, LanceOperation.CreateIndex):
+                created |= {index.name for index in operation.new_indices}
+        described = main.describe_indices() if created else []
+        return [_foreign_index(index) for index in described if index.name in created]
+
     def _unsettled(self, main: Any, settled: Collection[str]) -> list[ForeignCommit]:
         return [commit for commit in self._foreign(main) if commit.id not in settled]
 
@@ -191,6 +221,17 @@ class MainBranch:
         ids = tuple(sorted(fragment.fragment_id for fragment in added)) if only_adds else None
         uuid = str(getattr(transaction, "uuid", "")) or f"{self._folder}@{version}"
         return ForeignCommit(version, uuid, max(rows, rows - removed), max(removed, 0), ids)
+
+
+def _foreign_index(index: Any) -> ForeignIndex:
+    kind = str(index.index_type).upper()
+    metric = dict(index.details or {}).get("metric_type")
+    return ForeignIndex(
+        index.name,
+        int(index.fields[0]),
+        {"LABELLIST": "LABEL_LIST"}.get(kind, kind),
+        None if metric is None else str(metric).lower(),
+    )
 
 
 def _restored_by(transaction: Any) -> int | None:

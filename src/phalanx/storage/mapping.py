@@ -112,6 +112,8 @@ class Reading:
         self._columns = list(zip(fields, sources, strict=True))
         #: The names of the leaf's columns to read.
         self.columns = [source.name for source in sources if isinstance(source, _Source)]
+        #: Whether the values of a column are converted.
+        self.converts = any(isinstance(s, _Source) and s.convert is not None for s in sources)
         #: Whether row ids must be read to show how many rows there are.
         self.is_counted = bool(fields and not self.columns)
         #: Whether the addresses of rows are read, too: they tell the leaf that a row is of.

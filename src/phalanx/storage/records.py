@@ -158,6 +158,9 @@ _ADDS_ONLY = frozenset(
         "describe column",
         "move column",
         "reorder columns",
+        "create index",
+        "refresh indexes",
+        "drop index",
     }
 )
 #: The counts of a transaction and their keys in the metadata.
@@ -252,6 +255,8 @@ class LeafChange:
     touched: frozenset[int] | None
     adds_rows: bool = False
     removes_rows: bool = False
+    #: Whether it added or dropped indexes.
+    changes_indexes: bool = False
 
 
 class DataFileRow(NamedTuple):

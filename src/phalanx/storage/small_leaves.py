@@ -17,7 +17,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -144,6 +144,24 @@ def _filters_given(members: Sequence[Member], where: Predicate | None) -> bool:
     return any(column.field_id in given for column in columns_of(where))
 
 
+def opened(
+    location: Location,
+    members: Sequence[Member],
+    open: Callable[[Location, str, int | None], Any] = open_leaf,
+) -> Iterator[tuple[str, Any, Any]]:
+    """The datasets that small leaves are read as: URI, schema of the leaves in it, and handle.
+
+    Leaves whose partitions give columns are opened one by one.
+    """
+    for part, some in _parts(location, members):
+        if part.manifest is not None and not some[0].given:
+            yield part.uri, part.shape, part.open(location)
+            continue
+        for member in some:
+            handle = open(location, member.folder, member.version)
+            yield location.child(member.folder), handle.lance_schema, handle
+
+
 @contextlib.contextmanager
 def _blaming(
     location: Location,
@@ -217,13 +235,34 @@ def _made(location: Location, members: Sequence[Member], key: str) -> Iterator[_
         yield _bundled(location, run, shape, f"{key}-{len(members)}")
 
 
-def _plain_fragments(handle: Any) -> list[FragmentMetadata] | None:
+def gathered(
+    location: Location, members: Sequence[Member], handles: Sequence[Any], name: str
+) -> tuple[Any, Any, list[dict[int, int]]] | None:
+    """Leaves as one dataset from which rows are taken by id, also those that were deleted.
+
+    Returns the dataset, the schema of the leaves, and for each leaf the numbers that its fragments
+    have there; None if the leaves differ in their schemas, or cannot be put together.
+    """
+    run, places, count = [], [], 0
+    for member, handle in zip(members, handles, strict=True):
+        fragments = _plain_fragments(handle, with_deletions=True)
+        if fragments is None or handle.lance_schema != handles[0].lance_schema:
+            return None
+        run.append((member, fragments))
+        places.append({fragment.id: count + n for n, fragment in enumerate(fragments)})
+        count += len(fragments)
+    part = _bundled(location, run, handles[0].lance_schema, name)
+    return None if part.manifest is None else (part.open(location), part.shape, places)
+
+
+def _plain_fragments(handle: Any, with_deletions: bool = False) -> list[FragmentMetadata] | None:
     """The fragments of a leaf, if each of them is one file and all that is in it."""
     if any(_is_kept_outside(column) for column in handle.schema):
         return None
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     for fragment in fragments:
-        if len(fragment.files) != 1 or fragment.deletion_file is not None or fragment.overlays:
+        deleted = fragment.deletion_file is not None and not with_deletions
+        if len(fragment.files) != 1 or deleted or fragment.overlays:
             return None
         if fragment.files[0].base_id is not None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from phalanx.errors import InvalidInput
 from phalanx.storage import folders
 from phalanx.storage.files import DatasetFolder
+from phalanx.storage.index_models import is_model_folder
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST
 from phalanx.transaction.lock import LOCK_FILE
@@ -38,7 +39,7 @@ def _others(snapshot: Snapshot) -> list[str]:
     layout = layout_of(head.properties)
     leaves = layout.leaf_folders(location, head)
     own = {MANIFEST, LOCK_FILE, *(folder.split("/")[0] for folder in leaves)}
-    others = folders.children(location) - own
+    others = {name for name in folders.children(location) - own if not is_model_folder(name)}
     if layout.SHARED:
         known = {row.location for row in snapshot.leaves.rows()}
         unknown = [folder for folder in leaves if folder not in known]

@@ -36,6 +36,7 @@ from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.filters import predicate_of
 from phalanx.table.format import count_text, size_text
+from phalanx.table.indexes import refresh_indexes
 from phalanx.table.partitioned_writer import FILE_BYTES, WRITERS
 from phalanx.table.plan import Plan
 from phalanx.transaction.commit import Transaction, durable_by_default
@@ -334,7 +335,7 @@ class _LeafPlanner:
         schema, weak = self.snapshot.head.schema, row.read_version is None
         leaf = Leaf.of(self.snapshot.location, self.snapshot.head, row)
         version = leaf.newest() if row.read_version is None else row.read_version
-        contents = compaction.look(leaf, version)
+        contents = compaction.look(leaf, version, self.snapshot.head.indexes)
         parts = contents.fragments
         groups = compaction.groups(parts, self.goal.target)
         is_other = not contents.current and (bool(groups) or self.goal.partition_columns)
@@ -375,8 +376,8 @@ def _notes(leaves: Collection[LeafFragments]) -> Iterator[str]:
     counts = Counter(contents.indexes for contents in leaves if contents.indexes)
     for names, count in counts.items():
         yield (
-            f"files of {count_text(count, 'leaf')} stay as they are, because an index points "
-            f"into them ({', '.join(names)}): drop it to have them compacted"
+            f"files of {count_text(count, 'leaf')} stay as they are, because an index of "
+            f"another client points into them ({', '.join(names)}): drop it to have them compacted"
         )
 
 
@@ -514,6 +515,8 @@ class Optimizing:
     round: int = 0
     #: The ids of leaves that must be planned again, because other transactions changed them.
     again: list[str] = field(default_factory=list)
+    #: The ids of leaves that were rewritten, and must be indexed again.
+    rewritten: set[str] = field(default_factory=set)
 
     def finish(
         self, base: Snapshot, done: Sequence[Compacted], pool: Executor, started: float
@@ -558,9 +561,13 @@ class Optimizing:
         return None
 
     def end(self, pool: Executor) -> None:
-        """Publish the leaf versions for plain Lance readers."""
+        """Index the rows that have moved, and publish leaf versions for plain Lance readers."""
         if self.report.leaves:
             last = Snapshot.latest(self.location)
+            if self.rewritten and last.head.indexes:
+                indexed = refresh_indexes(last, only=self.rewritten)
+                self.report.notes += indexed.notes
+                last = Snapshot.latest(self.location)
             self.report.notes += anchor(
                 last, pool, Plan(last, predicate_of(self.where, last)).indices
             )
@@ -569,6 +576,7 @@ class Optimizing:
         """Add the result of one leaf to the report."""
         report, new = self.report, [part.new for part in result.delta.rewritten]
         report.rewritten += 1
+        self.rewritten.add(result.task.object_id)
         report.deleted_rows += result.task.deleted
         files = sum(part.file_count for part in new)
         report.files_after += files - result.task.files

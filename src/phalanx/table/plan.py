@@ -11,12 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from phalanx.model.dialect import to_sql, to_text
+from phalanx.model.indexes import SCALAR
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage.leaf import open_leaf
 from phalanx.storage.location import Location
+from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.table.html import plan_html
@@ -134,6 +136,29 @@ class Plan:
                 residual = verdict.residuals[int(verdict.residual[index - low])]
                 return None if residual == EVERYTHING else residual
         raise IndexError(index)
+
+    def are_small(self, indices: Any) -> Any:
+        """Which leaves are small, and read together with others.
+
+        A leaf with an index on a column of the filter is read by itself, because the index is of
+        no use for many leaves that are read as one.
+        """
+        leaves = self.snapshot.leaves
+        rows = leaves.row_counts[indices]
+        small = are_small(rows, leaves.byte_counts[indices])
+        if self._indexed_rows is not None:
+            small &= rows < self._indexed_rows
+        return small
+
+    @cached_property
+    def _indexed_rows(self) -> int | None:
+        """How many rows a leaf has, at least, that has an index for the filter; None for none."""
+        head = self.snapshot.head
+        if not head.indexes:
+            return None
+        used = {column.field_id for column in columns_of(self.predicate)}
+        indexes = [i for i in head.indexes.values() if i.family == SCALAR and i.column_id in used]
+        return min((index.min_rows for index in indexes), default=None)
 
     def _leaf(self, row: LeafRow) -> PlannedLeaf:
         where = self.residual(row.index)

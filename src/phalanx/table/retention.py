@@ -185,6 +185,16 @@ class Retention:
             leaf_versions.add(ManifestVersion(self.location, version))
         return leaf_versions
 
+    def models(self, first: int) -> set[str]:
+        """The folders of models that these versions of the manifest refer to."""
+        manifests = (ManifestVersion(self.location, v) for v in self.versions(first))
+        return {name for manifest in manifests for name in models_of(manifest)}
+
+
+def models_of(manifest: ManifestVersion) -> set[str]:
+    """The folders of the models that the indexes of a snapshot use."""
+    return {index.model for index in manifest.head().indexes.values() if index.model is not None}
+
 
 def tagged_versions(snapshot: Snapshot) -> frozenset[tuple[int, int]]:
     """The tagged versions of the table, each with the version of the manifest that holds it."""

@@ -34,6 +34,7 @@ from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.filters import predicate_of
 from phalanx.table.format import count_text, size_text
+from phalanx.table.indexes import refresh_indexes
 from phalanx.table.partitioned_writer import BUFFER_BYTES, WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.plan import Plan
 from phalanx.transaction.commit import Transaction, durable_by_default
@@ -417,8 +418,11 @@ class Rewriting:
         return Snapshot.latest(self.location)
 
     def end(self, pool: Executor) -> None:
-        """Count the leaves that are left, and publish leaf versions for plain Lance readers."""
+        """Count the leaves that are left, index the rows that have moved, and publish leaves."""
         last = Snapshot.latest(self.location)
+        if self.touched and last.head.indexes:
+            self.report.notes += refresh_indexes(last, only=self.touched).notes
+            last = Snapshot.latest(self.location)
         self.report.left = len(_selected(last, self.where))
         if self.touched:
             self.report.notes += anchor(last, pool, _indices(last, self.touched))

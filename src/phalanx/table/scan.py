@@ -18,11 +18,12 @@ from phalanx.errors import InvalidInput
 from phalanx.model.predicates import NOTHING, Predicate
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES
-from phalanx.storage.read_units import LeafToRead, ReadUnit, are_small, grouped
+from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import positive, whole_number
 from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
 from phalanx.table.plan import Plan
+from phalanx.table.sample import sample
 from phalanx.transaction.snapshot import Snapshot
 
 #: Units (leaves, or small ones together) that are read at a time.
@@ -48,7 +49,7 @@ class Scan:
         """Raises InvalidInput for an unknown column, an unparsable filter or a negative limit."""
         self._snapshot = snapshot
         self._limit = None if limit is None else whole_number(limit, 0, "a limit")
-        self._columns = _checked(columns, snapshot)
+        self._columns = checked_columns(columns, snapshot)
         self._predicate = predicate_of(where, snapshot, params)
 
     @cached_property
@@ -95,6 +96,20 @@ class Scan:
     def to_arrow(self) -> pa.Table:
         """All rows as one table."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+    def sample(self, n: int, seed: int | None = None) -> pa.Table:
+        """Some rows, each with the same chance, in random order; all of them if there are fewer.
+
+        The same seed draws the same rows of a snapshot. Only leaves from which rows are drawn are
+        read. Raises InvalidInput for a scan with a limit or without columns.
+        """
+        whole_number(n, 0, "the size of a sample")
+        if self._limit is not None:
+            raise InvalidInput("a sample of a scan with a limit is not random: leave the limit out")
+        if not len(self.schema):
+            raise InvalidInput("a sample needs columns")
+        with self._snapshot.location.naming_failures():
+            return sample(self._plan, self.schema, n, seed)
 
     def to_pandas(self, **options: Any) -> Any:
         """All rows as a pandas DataFrame."""
@@ -166,7 +181,7 @@ class Scan:
         for start in range(0, len(indices), 1024):
             chosen = indices[start : start + 1024]
             rows = leaves.row_counts[chosen]
-            small = are_small(rows, leaves.byte_counts[chosen])
+            small = self._plan.are_small(chosen)
             counts = np.where(small, rows, -1).tolist()
             given = leaves.given(self._snapshot.head, chosen)
             members = zip(chosen.tolist(), leaves.versions(chosen), given, counts, strict=True)
@@ -184,7 +199,8 @@ class Scan:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
 
 
-def _checked(columns: str | Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+def checked_columns(columns: str | Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
+    """Names of columns. Raises InvalidInput if one is unknown or named twice."""
     if columns is None:
         return None
     if not isinstance(columns, Iterable):

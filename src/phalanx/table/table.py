@@ -17,8 +17,9 @@ from phalanx.errors import InvalidInput
 from phalanx.model.evolution import Path
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
+from phalanx.model.text import TextQuery
 from phalanx.storage.location import Declaration, Location
-from phalanx.table import ingest, inspect, optimize, rewrite
+from phalanx.table import hybrid, indexes, ingest, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, create_with_rows, first_head, warn_of_lone_units
@@ -26,6 +27,7 @@ from phalanx.table.drop import drop_table
 from phalanx.table.engines import ArrowDataset
 from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
 from phalanx.table.html import table_html
+from phalanx.table.indexes import IndexReport
 from phalanx.table.operations.evolve import next_spec
 from phalanx.table.optimize import OptimizeReport
 from phalanx.table.partitioned_writer import BUFFER_BYTES
@@ -343,6 +345,79 @@ class Table(ArrowDataset):
         columns = [columns] if isinstance(columns, str) else columns
         predicate = predicate_of(where, self._snapshot, params)
         return inspect.count_by(self._snapshot, columns, predicate)
+
+    @_naming_failures
+    def search(
+        self,
+        vector: Any = None,
+        column: str | None = None,
+        k: int = 10,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        text: str | TextQuery | None = None,
+        text_column: str | None = None,
+        weights: tuple[float, float] = (1.0, 1.0),
+        metric: str | None = None,
+        nprobes: int | None = None,
+        refine_factor: int | None = None,
+        ef: int | None = None,
+        use_index: bool = True,
+    ) -> pa.Table:
+        """Find the rows that are nearest to a vector, or match a text best, or both.
+
+        Partitions that `where` rules out are not searched. The filter is applied before the search:
+        if k rows match it, k rows are returned. Rows that no index covers are searched, too. A row
+        whose vector is NULL is never found by a vector.
+
+        Scores of texts are BM25, with the counts of all partitions that are searched, so that the
+        order is that of one dataset with the same rows.
+
+        Args:
+            vector: The query; or several of them, as a list of vectors or an array of two
+                dimensions.
+            column: The column of vectors, or without a vector the column of texts. It may be left
+                out if there is only one of vectors, or only one with a full-text index.
+            k: How many rows to return, for each query.
+            where: A filter; None for all rows.
+            columns: Names of columns to return; None for all.
+            text: Words, or a `phalanx.Match`, `phalanx.Phrase` or `phalanx.Boolean`.
+            text_column: The column of texts, in a search by both.
+            weights: How much the ranks by vector and by text count, in a search by both.
+            metric: "l2" (squared), "cosine" or "dot". By default the one that the column's index
+                was built for, or "l2". With another one than the index's, all vectors are read.
+            nprobes: How many partitions of an IVF index to look at, in each leaf.
+            refine_factor: For indexes that compress vectors: how many candidates for each result
+                are compared with the vectors themselves. The default is 4; with 0 the distances
+                are estimates.
+            ef: How far to look around in an HNSW index.
+            use_index: If False, all vectors are read, and the result is exact.
+
+        Returns:
+            The rows, best first, with their `_distance` by vector, their `_score` by text, or both
+            and the `_relevance` that combines them. For several vectors the column `query_index`
+            comes first, and rows are ordered by it.
+
+        Raises:
+            InvalidInput: There is no such column, the query does not fit it, or another argument
+                is not valid.
+        """
+        return hybrid.search(
+            self._snapshot,
+            vector,
+            column,
+            k,
+            where,
+            columns,
+            text=text,
+            text_column=text_column,
+            weights=weights,
+            metric=metric,
+            nprobes=nprobes,
+            refine_factor=refine_factor,
+            ef=ef,
+            use_index=use_index,
+        )
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -819,6 +894,107 @@ class Table(ArrowDataset):
     def _is_partitioned_by(self, partition_by: Sequence[str | CustomField]) -> bool:
         head = self._snapshot.head
         return next_spec(head, partition_by).fields == head.spec.fields
+
+    # Indexes
+
+    def create_index(
+        self,
+        column: str,
+        kind: str,
+        name: str | None = None,
+        where: str | None = None,
+        *,
+        min_rows: int | None = None,
+        progress: Callable[[int, int], None] | bool = False,
+        **parameters: Any,
+    ) -> IndexReport:
+        """Create an index on a column, and build it in every leaf, in one transaction.
+
+        No row changes, and other writers may go on. Rows that are written later are found without
+        the index until `refresh_indexes` covers them; `optimize` and `rewrite` do that for the
+        leaves that they write. Without an index, or where it does not reach, results are the same.
+
+        Args:
+            column: The column, which may be a source of partition fields.
+            kind: For filters "BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "NGRAM" or "LABEL_LIST";
+                for text "INVERTED"; for vectors "IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ",
+                "IVF_HNSW_FLAT", "IVF_HNSW_SQ" or "IVF_HNSW_PQ".
+            name: The name of the index, by default the column's with `_idx`.
+            where: Index only leaves that may hold a matching row, now and later.
+            min_rows: Leave out leaves with fewer rows: they are read as a whole. The default is
+                1,000, for vectors 2,000, and for text 1.
+            progress: Called with the number of leaves that are done, and of all; True shows a bar.
+            **parameters: For vectors `metric` ("l2", "cosine" or "dot"), `num_partitions`,
+                `num_sub_vectors`, `m` and `ef_construction`; for text `base_tokenizer`,
+                `language`, `with_position`, `max_token_length`, `lower_case`, `stem`,
+                `remove_stop_words` and `ascii_folding`. They mean what they mean in Lance.
+
+        Raises:
+            InvalidInput: The column cannot be indexed like that, a parameter is not valid, the name
+                is taken, or the table is weak.
+        """
+        with self._snapshot.location.naming_failures():
+            report = indexes.create_index(
+                self._snapshot, column, kind, name, where, min_rows, progress, **parameters
+            )
+        self.refresh()
+        return report
+
+    @_naming_failures
+    def indexes(self) -> pa.Table:
+        """List the indexes, one row each, with how far they reach. This opens every leaf.
+
+        The columns are `name`, `column`, `kind`, `parameters` (as JSON), `where`, `min_rows`,
+        `leaves` (those it is for), `leaves_indexed`, `leaves_behind` (those that
+        `refresh_indexes` would work on), `rows_indexed` and `rows_unindexed`.
+        """
+        return indexes.indexes(self._snapshot)
+
+    @_naming_failures
+    def refresh_indexes(
+        self,
+        name: str | None = None,
+        where: str | None = None,
+        *,
+        progress: Callable[[int, int], None] | bool = False,
+    ) -> IndexReport:
+        """Build what indexes lack: rows that were written since, and new leaves.
+
+        Args:
+            name: The index; None for all of them.
+            where: Look only at leaves that may hold a matching row.
+            progress: As in `create_index`.
+
+        Raises:
+            InvalidInput: There is no such index.
+        """
+        report = indexes.refresh_indexes(self._snapshot, name, where, progress)
+        self.refresh()
+        return report
+
+    @_naming_failures
+    def take_over_index(self, name: str) -> IndexReport:
+        """Make an index that another client has created on a leaf an index of the table.
+
+        `check` finds such indexes. The index is built anew, in all leaves, with the same name,
+        column, kind and metric.
+
+        Raises:
+            InvalidInput: No leaf has such an index, or the table cannot have it.
+        """
+        report = indexes.take_over_index(self._snapshot, name)
+        self.refresh()
+        return report
+
+    @_naming_failures
+    def drop_index(self, name: str) -> Table:
+        """Drop an index.
+
+        Raises:
+            InvalidInput: There is no such index.
+        """
+        indexes.drop_index(self._snapshot, name)
+        return self.refresh()
 
     # Maintenance
 

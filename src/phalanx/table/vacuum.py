@@ -28,8 +28,10 @@ from phalanx.storage.files import (
     DatasetFolder,
     File,
     Live,
+    folders,
     version_of,
 )
+from phalanx.storage.index_models import is_model_folder
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.main_branch import MainBranch
@@ -45,6 +47,7 @@ from phalanx.table.retention import (
     announce,
     expire,
     is_after,
+    models_of,
 )
 from phalanx.table.rules.lost import LeafLost, LeafReplaced
 from phalanx.transaction import lock
@@ -196,6 +199,7 @@ def _swept(
     sweep = _Sweep(location, expired, policy.ago(policy.file_age), dry_run, pool, full)
     sweep.leaves()
     sweep.orphans()
+    sweep.models()
     sweep.manifest(policy.ago(max(policy.file_age, SWAP_FLOOR)))
     return VacuumReport(
         dry_run,
@@ -352,6 +356,27 @@ class _Sweep:
                 with self._alone() as alone:
                     folder.forget()
                     if not alone or self._versions_now(name) or not self._is_abandoned(folder):
+                        continue
+                    self._delete(folder, folder.files)
+                    folder.remove_empty()
+                reach("vacuum.folder-deleted")
+            self.folders.append(name)
+            self._count(folder, folder.files)
+
+    def models(self) -> None:
+        """Delete the models of vector indexes that no kept snapshot has."""
+        names = [name for name in folders(self._location) if is_model_folder(name)]
+        if not names:
+            return
+        kept = self._retention.models(self._retention.first_kept)
+        for name in names:
+            folder = DatasetFolder(self._location, name)
+            if name in kept or not self._is_abandoned(folder):
+                continue
+            if not self._dry_run:
+                self._announce()
+                with self._alone() as alone:
+                    if not alone or name in models_of(ManifestVersion(self._location)):
                         continue
                     self._delete(folder, folder.files)
                     folder.remove_empty()

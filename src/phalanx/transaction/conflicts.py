@@ -12,6 +12,8 @@ The rules for a change that was computed on version B of a leaf and is applied t
 | removes rows             | overwrote the leaf, or unknown    | run again    | run again |
 | moves rows to other files| changed the same fragments        | give up      | give up   |
 | moves rows to other files| added rows, in other fragments    | holds        | holds     |
+| indexes fragments        | changed indexes, or moved the rows| run again    | run again |
+| indexes fragments        | added rows, or removed some       | holds        | holds     |
 
 "Run again" means to compute the change on H, for that leaf only. Reads are checked as well: if rows
 that a transaction has read were changed, the transaction cannot be run again (its author may have
@@ -41,6 +43,26 @@ def still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int, isolation: s
         if change.touched is None or change.touched & delta.touched:
             return False
         if change.adds_rows and isolation == "serializable":
+            return False
+    return True
+
+
+def index_still_holds(leaf: Leaf, delta: LeafDelta, base: int, head: int) -> bool:
+    """Whether indexes that were built on `base` can be added to `head`.
+
+    Rows that were deleted since are no obstacle: Lance leaves them out of what an index finds. If
+    indexes have changed since, two of them could cover the same rows, which would be found twice.
+    """
+    if base == head:
+        return True
+    changes = leaf.changes(base, head)
+    if changes is None or delta.indexes is None:
+        return False
+    for change in changes:
+        if change.touched is None or change.changes_indexes:
+            return False
+        moved = not change.removes_rows and change.touched & delta.indexes.fragments
+        if moved:
             return False
     return True
 

@@ -303,6 +303,15 @@ class View:
             work.fragment_count = _plus(work.fragment_count, more)
         self._touched(place)
 
+    def index(self, row: LeafRow, delta: LeafDelta) -> None:
+        """Add indexes to a leaf, or drop some. No row changes."""
+        place = self._as_of_base(self._place_of(row))
+        work = self._work(place)
+        assert not work.pending.is_change, place
+        work.pending = delta
+        work.statistics = self._statistics(work)
+        self._touched(place)
+
     def prefetch_statistics_of(self, rows: Sequence[LeafRow]) -> None:
         """Like `prefetch_statistics`, for leaves of the current snapshot."""
         self.prefetch_statistics([self._as_of_base(self._place_of(row)) for row in rows])

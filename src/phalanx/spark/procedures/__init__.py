@@ -9,6 +9,7 @@ from phalanx.spark.procedures import (  # noqa: F401 - importing a file register
     export_parquet,
     import_delta,
     import_parquet,
+    indexes,
     optimize,
     repair,
     rewrite,

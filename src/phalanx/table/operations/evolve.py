@@ -77,7 +77,9 @@ class SchemaChange(ABC):
         specs = self.specs(head, schema)
         self.check_rows(view, schema, specs)
         highest = max(head.max_field_id, *schema.field_ids)
-        view.change_head(schema=schema, max_field_id=highest)
+        ids = schema.id_set
+        indexes = {name: i for name, i in head.indexes.items() if i.column_id in ids}
+        view.change_head(schema=schema, max_field_id=highest, indexes=indexes)
         if specs != head.specs:
             view.change_specs(specs)
 

@@ -13,7 +13,7 @@ from phalanx.transaction.view import View
 
 @dataclass
 class Replace:
-    """Replace all rows, the schema, the spec and the properties.
+    """Replace all rows, the schema, the spec and the properties, and drop all indexes.
 
     Running it raises ConflictError if another transaction replaced the table first, and
     InvalidInput if the table is weak.
@@ -34,7 +34,7 @@ class Replace:
                 f"the table {view.base.location.uri} was replaced in between: try again"
             )
         view.remove(current.leaves.rows())
-        changed = ("schema", "max_field_id", "properties")
+        changed = ("schema", "max_field_id", "properties", "indexes")
         features = old.reader_features | self.head.reader_features
         view.change_head(
             **{name: getattr(self.head, name) for name in changed}, reader_features=features

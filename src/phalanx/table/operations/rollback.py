@@ -11,7 +11,7 @@ from phalanx.transaction.view import View, read_statistics
 
 @dataclass
 class Rollback:
-    """Restore the rows, the schema and the spec of an earlier snapshot, as a new one.
+    """Restore the rows, the schema, the spec and the indexes of an earlier snapshot, as a new one.
 
     Running it raises TableNotFound if there is no such version, and InvalidInput if the table is
     weak or was weak then.
@@ -33,5 +33,6 @@ class Rollback:
         for row in rows:
             place = view.place(leaves.specs[row.spec_id], row.keys)
             view.restore(place, row, stats.get(row.object_id, {}))
-        # Only these two are restored: ids that were assigned since must not be assigned again.
-        view.change_head(schema=target.head.schema, spec_id=target.head.spec_id)
+        # Only these are restored: ids that were assigned since must not be assigned again.
+        head = target.head
+        view.change_head(schema=head.schema, spec_id=head.spec_id, indexes=head.indexes)

@@ -24,7 +24,7 @@ from phalanx.table.rules.files import (
     SchemaDrift,
     VersionMissing,
 )
-from phalanx.table.rules.foreign import ForeignCommits
+from phalanx.table.rules.foreign import ForeignCommits, ForeignIndexes
 from phalanx.table.rules.head import (
     HeadDamaged,
     HeadMissing,
@@ -102,6 +102,7 @@ RULES: tuple[Rule, ...] = (
     MainMissing(),
     LeafReplaced(),
     ForeignCommits(),
+    ForeignIndexes(),
     OrphanFile(),
     OrphanFolder(),
     SnapshotUnreadable(),

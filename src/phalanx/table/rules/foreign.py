@@ -46,6 +46,24 @@ class ForeignCommits(Rule):
                 )
 
 
+class ForeignIndexes(Rule):
+    """Another client has created an index on the main branch of a leaf, and the table has none.
+
+    No row is affected, and the next publication of the leaf drops it. `take_over_index` makes it an
+    index of the table.
+    """
+
+    kind = "foreign-index"
+    harmless = True
+
+    def find(self, state: TableState) -> Iterator[Problem]:
+        for folder in state.folders():
+            for index in folder.foreign_indexes:
+                if index.name not in state.head.indexes:
+                    what = f"the index {index.name!r} ({index.kind}) of another client is on main"
+                    yield self.problem(f"{what}: take_over_index() it", folder.name)
+
+
 def _what(commits: Sequence[ForeignCommit], can_be_taken: bool) -> str:
     added = sum(commit.rows_added for commit in commits)
     removed = sum(commit.rows_removed for commit in commits)

@@ -188,7 +188,8 @@ def _is_ours(row: RawRow) -> bool:
 
 
 def _state_of(head: Head) -> tuple[object, ...]:
-    return head.schema, head.specs, head.spec_id, head.transactions, dict(head.properties)
+    texts = dict(head.properties), dict(head.indexes)
+    return head.schema, head.specs, head.spec_id, head.transactions, *texts
 
 
 def _same(one: RawRow | None, other: RawRow | None) -> bool:

@@ -21,7 +21,7 @@ from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_versions import LeafVersions
 from phalanx.storage.location import MANIFEST, Location
-from phalanx.storage.main_branch import ForeignCommit, MainBranch
+from phalanx.storage.main_branch import ForeignCommit, ForeignIndex, MainBranch
 from phalanx.storage.manifest_update import TABLE
 from phalanx.storage.raw_manifest import RawManifest, RawRow, RawVersion
 from phalanx.table.retention import Retention
@@ -77,6 +77,8 @@ class FolderSurvey:
     newest: LeafFacts | None = None
     #: What other clients have committed on main since it was published last, oldest first.
     foreign: list[ForeignCommit] = field(default_factory=list)
+    #: The indexes that they have created there since.
+    foreign_indexes: list[ForeignIndex] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,9 @@ class Survey:
         survey.has_main = bool(on_main)
         if needs.is_published and on_main:
             with contextlib.suppress(PhalanxError, *LANCE_ERRORS):  # `main_error` says why
-                survey.foreign = MainBranch(self._location, name).foreign_commits()
+                main = MainBranch(self._location, name)
+                survey.foreign = main.foreign_commits()
+                survey.foreign_indexes = main.foreign_indexes()
         try:
             live.add_paths(folder.main().files(on_main))
         except CorruptTable as error:
