@@ -16,8 +16,13 @@ from pathlib import Path
 
 from lance.file import LanceFileSession
 
+from phalanx.errors import StorageError
+from phalanx.storage import lance_errors
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import MANIFEST, Location
 
+#: How a store says that there is no such bucket.
+_NO_BUCKET = "NoSuchBucket"
 #: How many folders of an object store are listed at a time.
 _LISTERS = 32
 
@@ -106,10 +111,19 @@ def _on_disk(folder: str, level: str, stamps: dict[str, int]) -> list[str]:
 
 
 def _in_store(root: Location, level: str) -> list[str]:
-    """The names of the folders in a folder of an object store."""
-    # A session at the folder itself: paths that are passed to one are escaped another time.
-    session = LanceFileSession(root.child(level) if level else root.uri, root.options)
-    return [prefix.strip("/") for prefix in session.list_with_delimiter().common_prefixes]
+    """The names of the folders in a folder of an object store; none if there is no such bucket.
+
+    Raises StorageError if it cannot be listed.
+    """
+    try:
+        # A session at the folder itself: paths that are passed to one are escaped another time.
+        session = LanceFileSession(root.child(level) if level else root.uri, root.options)
+        prefixes = session.list_with_delimiter().common_prefixes
+    except (RuntimeError, *LANCE_ERRORS) as error:  # Lance wraps failures of listings
+        if lance_errors.is_missing(error) or _NO_BUCKET in str(error):
+            return []
+        raise StorageError(f"cannot list {root.uri}: {root.reason(error)}") from None
+    return [prefix.strip("/") for prefix in prefixes]
 
 
 def remove(folder: Location) -> None:
