@@ -135,7 +135,7 @@ class TestRefused:
             ({"id": [1], "country": "x"}, "each a list of the same length"),
             (None, "cannot read rows from NoneType"),
             ("rows.csv", "there is no file rows.csv"),
-            (iter([5]), "cannot read rows from an iterator of int"),
+            ([5], "cannot read rows from an iterator of int"),
         ],
         ids=str,
     )
