@@ -6,6 +6,7 @@ import pytest
 import phalanx
 from phalanx import TableNotFound
 from phalanx.storage.location import Location
+from phalanx.storage.raw_manifest import RawVersion
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.format import size_text
 from phalanx.table.repair import repair_table
@@ -102,3 +103,20 @@ class TestReport:
             *map(str, problems),
             str(orphan),
         ]
+
+
+def test_a_version_that_a_vacuum_removes_at_this_moment(tmp_path, monkeypatch):
+    """Versions of the manifest with the same head are compared: the earlier one may be gone."""
+    table = phalanx.create(tmp_path / "t", [{"id": n, "part": f"p{n}"} for n in range(3)], ["part"])
+    table._snapshot.manifest.compact(reindex=False)
+    table.append([{"id": 9, "part": "p0"}])
+    looks = []
+
+    def gone(self):
+        looks.append(self.version)
+        raise TableNotFound("removed")
+
+    monkeypatch.setattr(RawVersion, "leaf_ids", gone)
+    monkeypatch.setattr(RawVersion, "exists", lambda self: False)
+    assert check_table(table._snapshot).ok
+    assert looks

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.schema import TableSchema
 from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles
 from phalanx.storage.head import Head
@@ -293,7 +293,8 @@ class Survey:
             history.schemas.add(head.schema)
             history.sequences.add(head.sequence)
             if version < manifest.version:  # others may have committed since
-                trail.follow(earlier, head)
+                with contextlib.suppress(TableNotFound):  # removed by a vacuum of this moment
+                    trail.follow(earlier, head)
         if manifest.head.ours and manifest.head_row is not None:
             trail.follow(manifest.handle, manifest.head)
         existing = set(manifest.handle.versions())
@@ -315,7 +316,10 @@ class _Trail:
         self._last: tuple[RawVersion, Head, int] | None = None
 
     def follow(self, version: RawVersion, head: Head) -> None:
-        """Compare the next version with what is known. Raises CorruptTable."""
+        """Compare the next version with what is known.
+
+        Raises CorruptTable, and TableNotFound if it was removed meanwhile.
+        """
         history = self._history
         if history.lost:
             self._look_again(version, head)
@@ -324,13 +328,23 @@ class _Trail:
             earlier, last, rows = self._last
             if head.transaction_id != last.transaction_id:
                 history.went_back |= head.sequence <= last.sequence
-            elif count < rows or earlier.leaf_ids() - version.leaf_ids():
-                ids = {row.id for row in version.rows(statistics=False)}
-                for row in earlier.as_manifest(last).rows:
-                    if row.id not in ids:
-                        history.lost[row.id] = LostRow(row, last.sequence)
+            else:
+                try:
+                    self._compare(earlier, last, version, fewer=count < rows)
+                except TableNotFound:
+                    if earlier.exists():  # else it was removed by a vacuum of this moment
+                        raise
         history.heads[head.transaction_id] = SeenHead(head.sequence, version.version)
         self._last = version, head, count
+
+    def _compare(self, earlier: RawVersion, last: Head, version: RawVersion, fewer: bool) -> None:
+        """Record the rows that are gone, though both versions have the same head."""
+        if not fewer and not earlier.leaf_ids() - version.leaf_ids():
+            return
+        ids = {row.id for row in version.rows(statistics=False)}
+        for row in earlier.as_manifest(last).rows:
+            if row.id not in ids:
+                self._history.lost[row.id] = LostRow(row, last.sequence)
 
     def _look_again(self, version: RawVersion, head: Head) -> None:
         """Find out which of the lost rows are back."""
