@@ -20,6 +20,7 @@ import phalanx
 from phalanx.interop.folders import leaf_path, parse_leaf_path
 from phalanx.model import ipcjson
 from phalanx.storage.head import HIVE_LAYOUT
+from phalanx.table.partitioned_writer import PartitionedWriter
 from tests.interop.samples import COLUMNS
 from tests.interop.trees import paths_in, write_leaf
 
@@ -285,6 +286,57 @@ class TestRefusals:
         with pytest.raises(phalanx.TableExists, match="adopt"):
             phalanx.create(root, SCHEMA, ["country"], layout="hive")
         assert lance.dataset(f"{root}/country=US.lance").count_rows() == 1
+
+
+class TestDatasetsOfOthers:
+    """A dataset of another client where a new partition belongs is neither read nor written."""
+
+    STRANGE = pa.table({"id": [98]})
+
+    @pytest.mark.parametrize("transactions", ["strong", "weak"])
+    @pytest.mark.parametrize(
+        "strange", [STRANGE, pa.table({"other": ["x"]}), STRANGE.slice(0, 0)], ids=str
+    )
+    def test_an_append_is_refused(self, root, transactions, strange):
+        table = phalanx.create(root, SCHEMA, ["country"], transactions, layout="hive")
+        table.append([row(1)])
+        self.check_refused(table, root, strange)
+
+    def test_an_append_to_an_adopted_tree_is_refused(self, root):
+        days = pa.nulls(1, pa.date32())
+        write_leaf(root, "country=US.lance", pa.table({"id": [1], "event_date": days}))
+        self.check_refused(phalanx.interop.hive.adopt(root), root, self.STRANGE)
+
+    def check_refused(self, table, root, strange):
+        write_leaf(root, "country=B.lance", strange)
+        before, version = _files(root), table.version
+        for change in (
+            lambda: table.append([row(2, "A"), row(3, "B")]),
+            lambda: table.overwrite([row(3, "B")]),
+            lambda: table.update({"country": "'B'"}, "id = 1"),
+        ):
+            with pytest.raises(phalanx.InvalidInput, match=r"country=B.lance.*move the dataset"):
+                change()
+        assert (_files(root), table.refresh().version, ids(table)) == (before, version, [1])
+        if table._snapshot.head.transactions == "strong":
+            table.vacuum(NOTHING, force=True)
+        leaf = lance.dataset(f"{root}/country=B.lance")
+        assert (leaf.version, leaf.to_table()) == (1, strange)
+
+    def test_a_dataset_that_comes_meanwhile_is_refused(self, table, root, monkeypatch):
+        """In an object store nobody looks before the leaf is created."""
+        monkeypatch.setattr(PartitionedWriter, "_check_place", lambda *_: None)
+        path = "event_date=2025-12-10/country=B.lance"
+        write_leaf(root, path, self.STRANGE)
+        with pytest.raises(phalanx.InvalidInput, match=r"country=B.lance.*move the dataset"):
+            table.append([row(2, "A"), row(3, "B")])
+        assert ids(phalanx.open(root)) == [1, 2, 3, 4]
+        assert lance.dataset(f"{root}/{path}").to_table() == self.STRANGE
+
+    def test_a_folder_without_a_dataset_is_no_obstacle(self, table, root):
+        (root / "event_date=2025-12-10" / "country=B.lance" / "_versions").mkdir(parents=True)
+        table.append([row(5, "B")])
+        assert ids(table, "country = 'B'") == [5]
 
 
 class TestEverythingElse:

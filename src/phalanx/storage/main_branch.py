@@ -13,10 +13,9 @@ from typing import Any
 
 import lance
 from lance import LanceOperation
-from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 
 from phalanx.errors import PhalanxError
-from phalanx.storage.files import COMMIT_MESSAGE, DETACHED
+from phalanx.storage.files import COMMIT_MESSAGE, DETACHED, is_commit_of_ours
 from phalanx.storage.lance_errors import read_transaction
 from phalanx.storage.leaf import EMPTY_VERSION, open_leaf
 from phalanx.storage.location import Location
@@ -242,12 +241,6 @@ def _restored_by(transaction: Any) -> int | None:
 
 def _is_ours(main: Any, version: int, settled: Collection[str] = ()) -> bool:
     """Whether Phalanx has made a version on main, or what it contains was settled."""
-    if version == EMPTY_VERSION:
+    if version == EMPTY_VERSION or is_commit_of_ours(main, version):
         return True
-    transaction = read_transaction(main, version)
-    if transaction is None:
-        return False
-    if transaction.uuid in settled or (_restored_by(transaction) or 0) >= DETACHED:
-        return True
-    properties = transaction.transaction_properties or {}
-    return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
+    return bool(settled) and getattr(read_transaction(main, version), "uuid", None) in settled
