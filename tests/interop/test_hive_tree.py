@@ -1,6 +1,7 @@
 """Trees of key=value folders that others have made: read, pruned, appended to, adopted."""
 
 import datetime as dt
+import json
 import os
 import shutil
 from decimal import Decimal
@@ -227,15 +228,99 @@ class TestBareTrees:
             phalanx.open(events, partition_by=["country"])
 
 
+DECLARED = {
+    "bucket(1000, id)": {"name": "id", "function": "bucket", "properties": {"num_buckets": "1000"}},
+    "hash(id)": {"name": "id", "function": "hash"},
+    "hash(s)": {"name": "s", "function": "hash"},
+    "truncate(2, s)": {"name": "s", "function": "truncate", "properties": {"width": "2"}},
+    "truncate(10, i)": {"name": "i", "function": "truncate", "properties": {"width": "10"}},
+    "day(ts)": {"name": "ts", "function": "day"},
+}
+
+
+def publish(root, *entries):
+    """Declare partition functions in the properties of the namespace."""
+    columns = json.dumps([DECLARED[entry] for entry in entries])
+    write_manifest(
+        root,
+        {
+            "lance.partitioning.is_partitioned": "true",
+            "lance.partitioning.partition_columns": columns,
+        },
+    )
+
+
 class TestFunctions:
     def write(self, root, level, rows, partition_by):
         write_leaf(root, f"{level}.lance", rows)
         return phalanx.open(root, partition_by=[partition_by])
 
-    def test_a_function_that_rows_confirm_is_used(self, root):
-        table = self.write(root, "s_trunc=ab", [{"id": 1, "s": "abc"}], "truncate(2, s)")
+    def test_a_function_that_is_declared_and_confirmed_is_used(self, root):
+        write_leaf(root, "s_trunc=ab.lance", [{"id": 1, "s": "abc"}])
+        publish(root, "truncate(2, s)")
+        table = phalanx.open(root)
         assert table.scan(where="s = 'xyz'").plan().selected == 0
         assert ids(table, "s = 'abc'") == [1]
+        assert (
+            phalanx.open(root, partition_by=["truncate(3, s)"])
+            .scan(where="s = 'xyz'")
+            .plan()
+            .selected
+            == 1
+        )
+
+    def test_a_function_that_only_the_caller_names_is_not(self, root):
+        """Rows beyond those that can be looked at when a tree is opened may contradict it."""
+        self.write(root, "s_trunc=ab", [{"id": 1, "s": "abc"}] * 200, "truncate(2, s)")
+        lance.write_dataset(
+            pa.table({"id": [2], "s": ["xyz"]}), f"{root}/s_trunc=ab.lance", mode="append"
+        )
+        table = phalanx.open(root, partition_by=["truncate(2, s)"])
+        assert ids(table, "s = 'xyz'") == [2]
+        table.append([{"id": 3, "s": "xyz"}])
+        assert lance.dataset(f"{root}/s_trunc=xy.lance").to_table()["id"].to_pylist() == [3]
+        assert ids(table, "s = 'xyz'") == [2, 3]
+        with pytest.raises(phalanx.UnsupportedTable, match=r"s_trunc=ab.lance.*are not where"):
+            hive.adopt(root, partition_by=["truncate(2, s)"])
+
+    @pytest.mark.parametrize("is_published", [True, False])
+    def test_empty_leaves_confirm_nothing(self, root, is_published):
+        """They contradict nothing, either."""
+        empty = pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
+        write_leaf(root, "s_hash=00000000.lance", empty)
+        if is_published:
+            publish(root, "hash(s)")
+        fields = None if is_published else ["hash(s)"]
+        assert phalanx.open(root, partition_by=fields).scan(where="s = 'x'").plan().selected == 1
+        table = hive.adopt(root, partition_by=fields)
+        assert table.count() == 0
+        table.append([{"id": 1, "s": "x"}])
+        assert ids(table, "s = 'x'") == [1]
+
+    def test_every_leaf_is_checked_before_a_tree_becomes_a_table(self, root):
+        """Days in New York, where only one of many rows is on another day in UTC."""
+        for day in range(1, 21):
+            hours = [12, 15] if day != 20 else [12, 26]
+            start = dt.datetime(2025, 1, day, tzinfo=dt.UTC)
+            times = pa.array([start + dt.timedelta(hours=h) for h in hours])
+            rows = pa.table({"id": [day, 100 + day], "ts": times.cast(pa.timestamp("us", "UTC"))})
+            write_leaf(root, f"ts_day={day:02}.lance", rows)
+        table = phalanx.open(root, partition_by=["day(ts)"])
+        assert ids(table, "ts >= '2025-01-21T00:00:00Z'") == [120]
+        with pytest.raises(phalanx.UnsupportedTable, match=r"ts_day=20.lance.*are not where"):
+            hive.adopt(root, partition_by=["day(ts)"])
+        assert not (root / "__manifest").exists()
+
+    @pytest.mark.parametrize("is_stored", [False])
+    def test_the_column_of_a_function_may_be_in_the_path_as_well(self, root, is_stored):
+        day = dt.date(2025, 3, 4)
+        columns = {"id": [1]} | ({"d": pa.array([day])} if is_stored else {})
+        write_leaf(root, "d=2025-03-04/d_month=03.lance", pa.table(columns))
+        table = phalanx.open(root, partition_by=["d", "month(d)"])
+        table.append([{"id": 2, "d": day}])
+        assert ids(table, "d = '2025-03-04'") == [1, 2]
+        adopted = hive.adopt(root, partition_by=["d", "month(d)"])
+        assert ids(adopted, "d = '2025-03-04'") == [1, 2]
 
     @pytest.mark.parametrize(
         ("level", "entry", "where"),
@@ -277,7 +362,8 @@ class TestFunctions:
     def test_numbers_may_be_truncated_toward_zero(self, root):
         write_leaf(root, "i_trunc=0.lance", [{"id": 1, "i": -5}])
         write_leaf(root, "i_trunc=-10.lance", [{"id": 2, "i": -15}])
-        table = phalanx.open(root, partition_by=["truncate(10, i)"])
+        publish(root, "truncate(10, i)")
+        table = phalanx.open(root)
         assert (ids(table, "i = -5"), ids(table, "i = -15")) == ([1], [2])
         assert table.scan(where="i > 50").plan().selected == 0
 

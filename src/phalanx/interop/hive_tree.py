@@ -8,8 +8,9 @@ it is now. What the table looks like is decided by the first of these that is th
 3. the columns of the first leaf, and the names in its path. A column that is only in the path is an
    integer if all its values are written like one, else a date, else a string.
 
-A partition function other than identity is used for pruning only if the rows of a leaf confirm that
-its values were computed as we compute them.
+A partition function other than identity is used for pruning only if the properties of the namespace
+declare it, and rows of some leaves confirm that its values were computed as we compute them. What
+only the caller says would have to be checked in every leaf.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from phalanx.interop.folders import (
     value_of,
 )
 from phalanx.interop.hive_layout import adapted, key_of, level_name
-from phalanx.interop.hive_metadata import read_metadata
+from phalanx.interop.hive_metadata import NamespaceProperties, read_metadata
 from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
 from phalanx.model.schema import TableSchema
@@ -70,10 +71,13 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     Raises InvalidInput for folders that do not agree with each other or with what is declared, and
     UnsupportedTable for properties that cannot be read.
     """
-    declared = _declared(location, manifest)
+    metadata = None if manifest is None else read_metadata(manifest.metadata, location.uri)
+    declared = _declared(location, metadata)
     if manifest is not None and declared is None:
         return None
-    key = f"{location.uri}\0{declared}"
+    is_published = metadata is not None and declared is not None
+    is_published = is_published and declared.partition_by == metadata.partition_by
+    key = f"{location.uri}\0{declared}\0{is_published}"
     known = _trees.get(key)
     if known is not None and known.is_current():
         return known.opened(location)
@@ -83,7 +87,7 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     first = _first(listing)
     if first is not None and _is_ours(location, first):
         raise lance_errors.lost_manifest(location.uri)
-    tree = HiveTree(location, listing, *_typed(location, listing, declared))
+    tree = HiveTree(location, listing, *_typed(location, listing, declared, is_published))
     _trees.put(key, tree)
     return tree
 
@@ -109,10 +113,9 @@ def _is_ours(location: Location, leaf: str) -> bool:
     return has_detached_versions(location, leaf) or DatasetFolder(location, leaf).is_created_by_us()
 
 
-def _declared(location: Location, manifest: ManifestVersion | None) -> Declaration | None:
+def _declared(location: Location, metadata: NamespaceProperties | None) -> Declaration | None:
     """What the caller and the properties of a namespace say; None if they say nothing."""
     own = location.declaration
-    metadata = None if manifest is None else read_metadata(manifest.metadata, location.uri)
     if metadata is None:
         return own
     schema, entries = metadata.schema, metadata.partition_by
@@ -219,9 +222,12 @@ class _Paths:
 
 
 def _typed(
-    location: Location, listing: Listing, declared: Declaration | None
+    location: Location, listing: Listing, declared: Declaration | None, is_published: bool
 ) -> tuple[Head, _Paths]:
-    """The head of a tree, and what its paths spell."""
+    """The head of a tree, and what its paths spell.
+
+    `is_published` says that the properties of the namespace declare the partition fields.
+    """
     paths, first = _Paths(listing, location.uri), _first(listing)
     stored = None if first is None else leaf_schema(location, first)
     schema = _schema(paths, stored, declared, location.uri)
@@ -229,8 +235,6 @@ def _typed(
     if declared is not None:  # types that are inferred fit
         for field in spec.fields if first is not None else ():
             _keys(field, paths, schema)
-    if first is not None:
-        spec = _confirmed(location, listing.leaves, spec, schema)
     # Another listing, or another declaration, makes another snapshot.
     digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
     for folder, names in listing.groups:
@@ -250,6 +254,8 @@ def _typed(
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
     )
+    if first is not None:
+        head = replace(head, specs=(_confirmed(location, listing.leaves, head, is_published),))
     return head, paths
 
 
@@ -302,9 +308,11 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Unconfirmed(Transform):
-    """A partition function that rows do not confirm: its values are known, and nothing else."""
+    """A partition function that is not used for pruning: its values are known, and nothing else."""
 
     of: Transform
+    #: Whether there are rows that the function would put elsewhere.
+    is_contradicted: bool
     kind: ClassVar[str] = "unconfirmed"
 
     @property
@@ -315,6 +323,8 @@ class Unconfirmed(Transform):
         return self.of.result_type(types)
 
     def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        if not self.is_contradicted:
+            return self.of.apply(arrays)
         raise UnsupportedTable(
             f"rows of this tree are not where {self.of} puts them, so none can be added: import "
             "the tree into a table"
@@ -325,36 +335,67 @@ class Unconfirmed(Transform):
 
 
 def _confirmed(
-    location: Location, leaves: Sequence[str], spec: PartitionSpec, schema: TableSchema
+    location: Location, leaves: Sequence[str], head: Head, is_published: bool
 ) -> PartitionSpec:
-    """The spec with only those functions that no row of some leaves contradicts."""
-    computed = [field for field in spec.fields if not isinstance(field.transform, Identity)]
-    names = {column.path[0] for field in computed for column in field.sources(schema) if column}
+    """The spec with only those functions that are published and that rows of some leaves confirm.
+
+    Leaves without rows, and those of NULL, confirm nothing.
+    """
+    spec = head.spec
+    computed = {f.field_id for f in spec.fields if not isinstance(f.transform, Identity)}
+    right: set[str] = set()
     wrong: set[str] = set()
     for leaf in leaves[:: -(-len(leaves) // _SAMPLED_LEAVES)] if computed else ():
-        batches = list(
-            Leaf(location, leaf, schema.matched_by_name()).scan(
-                None, sorted(names), None, _SAMPLE_ROWS
-            )
-        )
-        sample = pa.Table.from_batches(batches) if batches else None
-        if sample is None or not sample.num_rows:
-            continue
-        for field, (level, text) in zip(spec.fields, parse_leaf_path(leaf) or (), strict=True):
-            own = value_of(text, pa.field(level, field.result_type)).as_py()
-            if field in computed and not _explains(field, own, sample, schema):
-                wrong.add(field.field_id)
+        confirmed, contradicted = tested_functions(location, head, leaf, _SAMPLE_ROWS)
+        right |= confirmed
+        wrong |= contradicted
+    used = right - wrong if is_published else set()
     fields = (
-        replace(field, transform=Unconfirmed(field.transform)) if field.field_id in wrong else field
+        replace(field, transform=Unconfirmed(field.transform, field.field_id in wrong))
+        if field.field_id in computed - used
+        else field
         for field in spec.fields
     )
     return replace(spec, fields=tuple(fields))
 
 
-def _explains(field: PartitionField, own: Any, sample: pa.Table, schema: TableSchema) -> bool:
+def tested_functions(
+    location: Location, head: Head, leaf: str, limit: int | None
+) -> tuple[set[str], set[str]]:
+    """The ids of the fields whose functions rows of a leaf confirm, and of those they contradict.
+
+    `limit` is how many rows are read; None for all.
+    """
+    fields = [
+        (field, level, text)
+        for field, (level, text) in zip(head.spec.fields, parse_leaf_path(leaf) or (), strict=True)
+    ]
+    keys = [key_of(field, level, text) for field, level, text in fields]
+    values = [value_of(text, pa.field(level, f.result_type)).as_py() for f, level, text in fields]
+    computed = [
+        (field, own)
+        for (field, _, _), own in zip(fields, values, strict=True)
+        if not isinstance(field.transform, Identity)
+    ]
+    names = {
+        column.path[0] for field, _ in computed for column in field.sources(head.schema) if column
+    }
+    right: set[str] = set()
+    wrong: set[str] = set()
+    rows = Leaf.at(location, head, leaf, head.spec_id, keys)
+    for batch in rows.scan(None, sorted(names), None, limit) if computed else ():
+        for field, own in computed if batch.num_rows else ():
+            if not _explains(field, own, pa.Table.from_batches([batch]), head.schema):
+                wrong.add(field.field_id)
+            elif own is not None:
+                right.add(field.field_id)
+    return right - wrong, wrong
+
+
+def _explains(field: PartitionField, own: Any, rows: pa.Table, schema: TableSchema) -> bool:
     """Whether a function gives the partition value of a leaf for its rows."""
-    values = set(field.apply(sample, schema).to_pylist())
-    return values == {own} or _rounds_toward_zero(field, own, sample, schema)
+    values = set(field.apply(rows, schema).unique().to_pylist())
+    return values == {own} or _rounds_toward_zero(field, own, rows, schema)
 
 
 def _rounds_toward_zero(

@@ -99,9 +99,12 @@ class MainBranch:
     def seal(self) -> int:
         """Mark what is on main as known, and return the version that has all of it.
 
-        No commit up to that version counts as foreign then, and every later one does.
+        No commit up to that version counts as foreign then, and every later one does. The mark also
+        shows that the leaf is the table's, if it is removed and its partition comes back.
         """
-        return int(self._sealed(self._open(None)).version)
+        main = self._open(None)
+        is_marked = is_commit_of_ours(main, int(main.version))
+        return int((main if is_marked else self._marked(main)).version)
 
     def _sealed(self, main: Any) -> Any:
         return main if _is_ours(main, int(main.version)) else self._marked(main)
