@@ -58,6 +58,12 @@ def table(root):
     return table.append([row(1), row(2, "CN"), row(3, day=11), row(4, "FR", 11)])
 
 
+def _ids_on_main(root):
+    """What a plain Lance reader sees that goes through all folders."""
+    leaves = [lance.dataset(f"{root}/{path}") for path in paths_in(root)]
+    return sorted(number for leaf in leaves for number in leaf.to_table()["id"].to_pylist())
+
+
 class TestTree:
     def test_it_is_the_one_of_the_document(self, table, root):
         assert paths_in(root) == [
@@ -137,6 +143,51 @@ class TestTree:
         table.delete("id = 1")
         leaf = lance.dataset(f"{root}/event_date=2025-12-10/country=US.lance")
         assert leaf.to_table().to_pylist() == [{"id": 5}]
+
+    @pytest.mark.parametrize(
+        ("change", "rows"),
+        [
+            (lambda t: t.delete("country = 'US'"), [2, 4]),
+            (lambda t: t.update({"country": "'DE'"}, "country = 'US'"), [1, 2, 3, 4]),
+            (lambda t: t.overwrite([row(9, "DE")]), [9]),
+            (lambda t: t.rollback(1), []),
+        ],
+    )
+    def test_plain_lance_sees_no_rows_of_partitions_that_are_gone(self, table, root, change, rows):
+        change(table)
+        assert ids(table) == _ids_on_main(root) == rows
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3, 4]
+        table.rollback(2)
+        assert ids(table) == _ids_on_main(root) == [1, 2, 3, 4]
+        assert table.check().ok
+
+    def test_nor_of_adopted_ones(self, root):
+        write_leaf(root, "country=a b.lance", [{"id": 1}])
+        table = phalanx.interop.hive.adopt(root)
+        table.delete("id = 1")
+        assert _ids_on_main(root) == []
+        table.append([{"id": 2, "country": "a b"}])
+        assert paths_in(root) == ["country=a b.lance", "country=a%20b.lance"]
+        assert ids(table) == _ids_on_main(root) == [2]
+        table.vacuum(NOTHING, force=True)
+        assert table.check().ok
+
+    def test_rows_of_others_in_a_partition_that_is_removed_stay(self, table, root):
+        path = f"{root}/event_date=2025-12-11/country=FR.lance"
+        lance.write_dataset(pa.table({"id": [98]}), path, mode="append")
+        table.delete("country = 'FR'")
+        assert lance.dataset(path).to_table()["id"].to_pylist() == [4, 98]
+        table.vacuum(NOTHING, force=True)
+        assert lance.dataset(path).to_table()["id"].to_pylist() == [4, 98]
+
+    def test_vacuum_empties_what_a_writer_that_died_has_not(self, table, root, monkeypatch):
+        monkeypatch.setattr("phalanx.transaction.commit._withdraw", lambda leaf: None)
+        table.delete("country = 'FR'")
+        write_leaf(root, "event_date=2025-12-11/country=XX.lance", [{"id": 98}])
+        assert _ids_on_main(root) == [1, 2, 3, 4, 98]
+        table.vacuum()
+        assert _ids_on_main(root) == [1, 2, 3, 98]
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3, 4]
 
     def test_the_example_of_the_document_reads_one_leaf(self, table):
         scan = table.scan(where="event_date = '2025-12-11' AND country != 'FR'")

@@ -75,8 +75,11 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     declared = _declared(location, metadata)
     if manifest is not None and declared is None:
         return None
-    is_published = metadata is not None and declared is not None
-    is_published = is_published and declared.partition_by == metadata.partition_by
+    is_published = (
+        metadata is not None
+        and declared is not None
+        and declared.partition_by == metadata.partition_by
+    )
     key = f"{location.uri}\0{declared}\0{is_published}"
     known = _trees.get(key)
     if known is not None and known.is_current():

@@ -84,6 +84,27 @@ class MainBranch:
             log.debug("%s in %s was not published: %s", self._folder, self._location.uri, error)
             return []
 
+    def withdraw(self) -> list[ForeignCommit]:
+        """Publish that the leaf has no rows, because it is no longer part of the table.
+
+        Returns the commits of others that are in the way, as `publish` does.
+        """
+        try:
+            main = self._open(None)
+            if not main.count_rows():
+                return []
+            empty = lance.LanceDataset.commit(
+                main,
+                LanceOperation.Overwrite(main.lance_schema, []),
+                read_version=main.version,
+                detached=True,
+                storage_options=self._location.options,
+            )
+            return self.publish(int(empty.version))
+        except (OSError, ValueError, PhalanxError) as error:
+            log.debug("%s in %s was not emptied: %s", self._folder, self._location.uri, error)
+            return []
+
     def _uncovered(self, before: int, place: int, settled: Collection[str]) -> list[ForeignCommit]:
         """The commits that came between the look at main and the publication.
 
