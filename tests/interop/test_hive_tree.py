@@ -407,6 +407,16 @@ class TestChanges:
         phalanx.open(events).overwrite(rows)
         assert ids(phalanx.open(events)) == [7, 7]
 
+    def test_overwriting_replaces_every_folder_of_a_partition(self, root):
+        for number, text in enumerate(["01", "1", "2"], 1):
+            write_leaf(root, f"m={text}.lance", [{"id": number}])
+        schema = pa.schema([("id", pa.int64()), ("m", pa.int32())])
+        table = phalanx.open(root, schema=schema)
+        table.overwrite([{"id": 9, "m": 1}], mode="partitions")
+        assert ids(table) == ids(phalanx.open(root, schema=schema)) == [3, 9]
+        table.overwrite([], mode="partitions")
+        assert ids(phalanx.open(root, schema=schema)) == [3, 9]
+
     @pytest.mark.parametrize(
         "change",
         [
