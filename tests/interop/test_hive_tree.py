@@ -311,7 +311,7 @@ class TestFunctions:
             hive.adopt(root, partition_by=["day(ts)"])
         assert not (root / "__manifest").exists()
 
-    @pytest.mark.parametrize("is_stored", [False])
+    @pytest.mark.parametrize("is_stored", [True, False])
     def test_the_column_of_a_function_may_be_in_the_path_as_well(self, root, is_stored):
         day = dt.date(2025, 3, 4)
         columns = {"id": [1]} | ({"d": pa.array([day])} if is_stored else {})
@@ -382,6 +382,38 @@ class TestChanges:
         path = "event_date=__HIVE_DEFAULT_PARTITION__/country=.lance"
         assert lance.dataset(f"{events}/{path}").schema == pa.schema([("id", pa.int64())])
         assert ids(phalanx.open(events), "country = ''") == [5]
+
+    @pytest.mark.parametrize("key", [0, 1])
+    def test_partition_columns_are_in_new_files_if_they_are_in_the_others(self, root, key):
+        for k in (1, 2):
+            columns = {"id": [k], "k": pa.array([k], pa.int32()), "x": [1]}
+            write_leaf(root, f"k={k}.lance", pa.table(columns))
+        phalanx.open(root).append([{"id": 9, "k": key, "x": 7}])
+        leaf = lance.dataset(f"{root}/k={key}.lance")
+        assert leaf.schema == lance.dataset(f"{root}/k=2.lance").schema
+        assert {"id": 9, "k": key, "x": 7} in leaf.to_table().to_pylist()
+        assert ids(phalanx.open(root), f"k = {key} AND x = 7") == [9]
+        assert ids(phalanx.open(root)) == [1, 2, 9]
+        assert ids(hive.adopt(root)) == [1, 2, 9]
+
+    def test_new_files_have_the_ids_of_the_others(self, root):
+        for k in (1, 2):
+            write_leaf(root, f"k={k}.lance", pa.table({"id": [k], "gone": [0], "x": [1]}))
+            lance.dataset(f"{root}/k={k}.lance").drop_columns(["gone"])
+        table = phalanx.open(root)
+        table.append([{"id": 9, "k": 0, "x": 7}])
+        table.append([{"id": 10, "k": 0, "x": 7}])
+        assert ids(phalanx.open(root), "k = 0 AND x = 7") == [9, 10]
+        assert ids(hive.adopt(root), "x = 7") == [9, 10]
+
+    def test_what_is_refused_leaves_no_leaf_behind(self, root):
+        write_leaf(root, "k=1.lance", pa.table({"id": [1], "x": [1]}))
+        write_leaf(root, "k=2.lance", pa.table({"x": [1], "id": [2]}))
+        before = paths_in(root)
+        for data in ({"id": 3, "k": 2, "x": 1}, {"id": "many", "k": 0}, {"id": 3, "z": 0}):
+            with pytest.raises(phalanx.PhalanxError):
+                phalanx.open(root).append([data])
+        assert (paths_in(root), ids(phalanx.open(root))) == (before, [1, 2])
 
     def test_several_do_not(self, events):
         before = paths_in(events)

@@ -38,6 +38,7 @@ from phalanx.interop.hive_layout import adapted, key_of, level_name
 from phalanx.interop.hive_metadata import NamespaceProperties, read_metadata
 from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
+from phalanx.model.partition_columns import StoredColumns
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionField, PartitionSpec, build_spec
 from phalanx.model.transforms import Identity, Transform
@@ -242,7 +243,7 @@ def _typed(
     digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
     for folder, names in listing.groups:
         digest.update("\0".join(["", folder, *names]).encode())
-    head = Head(
+    head = _TreeHead(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
         schema=schema.matched_by_name(),
@@ -256,10 +257,35 @@ def _typed(
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
+        held=None if stored is None else tuple(stored.tagged.names),
     )
     if first is not None:
         head = replace(head, specs=(_confirmed(location, listing.leaves, head, is_published),))
     return head, paths
+
+
+@dataclass(frozen=True)
+class _TreeHead(Head):
+    """The head of a tree, whose new files have the columns that the existing ones have."""
+
+    #: The columns of the first leaf, in their order; None if there is no leaf.
+    held: tuple[str, ...] | None = None
+
+    def _stored(self, spec_id: int) -> tuple[PartitionSpec, StoredColumns]:
+        if spec_id not in self._stored_by_spec:
+            spec, columns = super()._stored(spec_id)
+            self._stored_by_spec[spec_id] = spec, self._as_held(columns)
+        return self._stored_by_spec[spec_id]
+
+    def _as_held(self, columns: StoredColumns) -> StoredColumns:
+        """Those of the first leaf come first, also partition columns, then those that it lacks."""
+        fields = {field.name: field for field in self.schema.tagged}
+        held = [fields[name] for name in self.held or () if name in fields]
+        if not held:
+            return columns
+        held += [field for field in columns.schema.tagged if field not in held]
+        chosen = pa.schema(held, metadata=self.schema.tagged.metadata)
+        return replace(columns, schema=TableSchema(chosen))
 
 
 def _schema(

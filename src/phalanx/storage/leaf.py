@@ -132,8 +132,7 @@ class Leaf:
                 LanceOperation.Overwrite(lance_schema(self.stored), []),
                 max_retries=0,
                 storage_options=self.location.options,
-                # Leaves in a tree of others are theirs: none of them says that we have made it.
-                commit_message=None if self.schema.is_by_name else COMMIT_MESSAGE,
+                commit_message=self._message,
             )
             return handle, True
         except OSError as error:
@@ -145,6 +144,11 @@ class Leaf:
             reason = self.location.reason(error)
             raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
 
+    @property
+    def _message(self) -> str | None:
+        """What commits on main say. In a tree of others none says that the leaf is ours."""
+        return None if self.schema.is_by_name else COMMIT_MESSAGE
+
     def _numbered(self, handle: Any) -> Any:
         """A version of the leaf with the stored fields and their ids, to write files for.
 
@@ -154,11 +158,18 @@ class Leaf:
         if self.is_current(handle):
             return handle
         if self.schema.is_by_name:
+            if self._is_blank(handle):
+                return self.open(self._numbered_main())
             raise UnsupportedTable(
                 f"the leaf {self.uri} has other columns, or other ids of columns, than the first "
                 "leaf of its tree, so no rows can be added to it: import the tree into a table"
             )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
+
+    def _is_blank(self, handle: Any) -> bool:
+        """Whether a version has the stored columns, whatever their ids, and never had rows."""
+        is_first = handle.version == EMPTY_VERSION and not handle.get_fragments()
+        return is_first and bool(handle.schema.equals(self.stored.arrow))
 
     def is_current(self, handle: Any) -> bool:
         """Whether a version has the schema that new files have."""
@@ -297,7 +308,7 @@ class Leaf:
                 delta.operation(self.stored),
                 read_version=base,
                 storage_options=self.location.options,
-                commit_message=COMMIT_MESSAGE,
+                commit_message=self._message,
             )
         except (OSError, lance.commit.CommitConflictError) as error:
             # The commit may have landed even if its reply was lost: main then has its files.
@@ -328,7 +339,7 @@ class Leaf:
                 read_version=main.version,
                 max_retries=0,
                 storage_options=self.location.options,
-                commit_message=COMMIT_MESSAGE,
+                commit_message=self._message,
             )
         except (OSError, lance.commit.CommitConflictError):
             main = self.open(None)
