@@ -493,7 +493,7 @@ class TestCache:
     @pytest.fixture
     def old(self, events):
         """A tree whose folders were changed long ago."""
-        for folder in [events, *events.iterdir()]:
+        for folder in [events, *events.rglob("*")]:
             os.utime(folder, (1_000_000_000, 1_000_000_000))
         return events
 
@@ -506,6 +506,31 @@ class TestCache:
         assert ids(phalanx.open(old)) == [1, 2, 3, 4]
         write_leaf(old, "event_date=2025-12-11/country=DE.lance", [{"id": 5}])
         assert ids(phalanx.open(old)) == [1, 2, 3, 4, 5]
+
+    @pytest.mark.parametrize("how", ["overwritten", "another column"])
+    def test_or_the_columns_of_its_first_leaf_do(self, old, how):
+        table = phalanx.open(old)
+        first = f"{old}/{paths_in(old)[0]}"
+        if how == "overwritten":
+            columns = {"id": [5], "more": ["x"]}
+            lance.write_dataset(pa.table(columns), first, mode="overwrite")
+        else:
+            lance.dataset(first).add_columns({"more": "'x'"})
+        names = ["id", "more", "event_date", "country"]
+        assert phalanx.open(old).schema.names == names
+        assert phalanx.open(old).count("more = 'x'") == 1
+        assert table.refresh().schema.names == names
+        assert table.count("more = 'x'") == 1
+
+    def test_or_rows_contradict_a_function(self, root):
+        write_leaf(root, "s_trunc=ab.lance", [{"id": 1, "s": "abc"}])
+        publish(root, "truncate(2, s)")
+        for folder in [root, *root.rglob("*")]:
+            os.utime(folder, (1_000_000_000, 1_000_000_000))
+        assert phalanx.open(root).scan(where="s = 'xyz'").plan().selected == 0
+        more = pa.table({"id": [2], "s": ["xyz"]})
+        lance.write_dataset(more, f"{root}/s_trunc=ab.lance", mode="append")
+        assert ids(phalanx.open(root), "s = 'xyz'") == [2]
 
     def test_and_for_each_declaration(self, old):
         assert phalanx.open(old).schema.field("event_date").type == pa.date32()

@@ -15,11 +15,13 @@ only the caller says would have to be checked in every leaf.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -91,7 +93,9 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     first = _first(listing)
     if first is not None and _is_ours(location, first):
         raise lance_errors.lost_manifest(location.uri)
-    tree = HiveTree(location, listing, *_typed(location, listing, declared, is_published))
+    stamps = {**listing.stamps, **_leaf_stamps(location, listing)}
+    head, paths = _typed(location, listing, declared, is_published)
+    tree = HiveTree(location, listing, stamps, head, paths)
     _trees.put(key, tree)
     return tree
 
@@ -152,6 +156,21 @@ def _listed(location: Location) -> Listing:
             "key=value, so move it elsewhere"
         )
     return listing
+
+
+def _leaf_stamps(location: Location, listing: Listing) -> dict[str, int]:
+    """When the leaves that say what a tree on disk looks like were last committed to."""
+    stamps: dict[str, int] = {}
+    for leaf in _sampled(listing.leaves) if listing.stamps else ():
+        versions = f"{leaf}/_versions"
+        with contextlib.suppress(OSError):
+            stamps[versions] = os.stat(os.path.join(location.uri, versions)).st_mtime_ns
+    return stamps
+
+
+def _sampled(leaves: Sequence[str]) -> Sequence[str]:
+    """Some leaves, the first among them."""
+    return leaves[:: -(-len(leaves) // _SAMPLED_LEAVES) or 1]
 
 
 class _Paths:
@@ -239,10 +258,6 @@ def _typed(
     if declared is not None:  # types that are inferred fit
         for field in spec.fields if first is not None else ():
             _keys(field, paths, schema)
-    # Another listing, or another declaration, makes another snapshot.
-    digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
-    for folder, names in listing.groups:
-        digest.update("\0".join(["", folder, *names]).encode())
     head = _TreeHead(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
@@ -252,7 +267,7 @@ def _typed(
         max_field_id=max(schema.field_ids),
         table_id="",
         salt=b"",
-        transaction_id=digest.hexdigest(),
+        transaction_id="",
         transactions="weak",
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
@@ -261,7 +276,16 @@ def _typed(
     )
     if first is not None:
         head = replace(head, specs=(_confirmed(location, listing.leaves, head, is_published),))
-    return head, paths
+    return replace(head, transaction_id=_fingerprint(listing, head)), paths
+
+
+def _fingerprint(listing: Listing, head: Head) -> str:
+    """What tells one snapshot of a tree from another: its leaves, columns and partition fields."""
+    columns = json.dumps(head.schema.to_json())
+    digest = hashlib.blake2b(f"{columns}\0{head.specs}".encode(), digest_size=16)
+    for folder, names in listing.groups:
+        digest.update("\0".join(["", folder, *names]).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -374,7 +398,7 @@ def _confirmed(
     computed = {f.field_id for f in spec.fields if not isinstance(f.transform, Identity)}
     right: set[str] = set()
     wrong: set[str] = set()
-    for leaf in leaves[:: -(-len(leaves) // _SAMPLED_LEAVES)] if computed else ():
+    for leaf in _sampled(leaves) if computed else ():
         confirmed, contradicted = tested_functions(location, head, leaf, _SAMPLE_ROWS)
         right |= confirmed
         wrong |= contradicted
@@ -476,23 +500,34 @@ class HiveTree(ManifestVersion):
     is_listed = True
     leaves_per_append = 1
 
-    def __init__(self, location: Location, listing: Listing, head: Head, paths: _Paths) -> None:
+    def __init__(
+        self,
+        location: Location,
+        listing: Listing,
+        stamps: Mapping[str, int],
+        head: Head,
+        paths: _Paths,
+    ) -> None:
+        """`stamps` are the times of the last change of folders, by their paths in the tree."""
         self.location, self.version = location, 1
         self.metadata: dict[str, str] = {}
         self.identity = None
-        self._listing, self._head, self._paths = listing, head, paths
+        self._listing, self._stamps, self._head, self._paths = listing, stamps, head, paths
         self._listed_at = time.time_ns()
         self._rows: pa.Table | None = None
 
     def opened(self, location: Location) -> HiveTree:
         """The same tree, opened with other storage options."""
-        tree = HiveTree(location, self._listing, self._head, self._paths)
+        tree = HiveTree(location, self._listing, self._stamps, self._head, self._paths)
         tree._listed_at, tree._rows = self._listed_at, self._rows
         return tree
 
     def is_current(self) -> bool:
-        """Whether no folder has changed since it was listed. In an object store nobody knows."""
-        for level, stamp in self._listing.stamps.items():
+        """Whether no folder has changed since it was listed, and none of the leaves looked at.
+
+        In an object store nobody knows.
+        """
+        for level, stamp in self._stamps.items():
             if stamp > self._listed_at - _TICK_NANOSECONDS:
                 return False
             try:
@@ -500,7 +535,7 @@ class HiveTree(ManifestVersion):
                     return False
             except OSError:
                 return False
-        return bool(self._listing.stamps)
+        return bool(self._stamps)
 
     @property
     def schema(self) -> pa.Schema:
