@@ -82,6 +82,9 @@ class TestDocument:
             "[{}]",
             '[{"name": "id", "function": "zorder"}]',
             '[{"name": "id", "function": "bucket"}]',
+            '[{"name": "id", "function": "bucket", "properties": {"num_buckets": true}}]',
+            '[{"name": "id", "function": "truncate", "properties": {"width": 3.5}}]',
+            '[{"name": "id", "function": "truncate", "properties": {"width": "3.5"}}]',
         ],
     )
     def test_properties_that_cannot_be_read(self, root, columns):
@@ -216,6 +219,17 @@ class TestBareTrees:
             (root / "one" / "two").mkdir(parents=True)
         with pytest.raises(phalanx.TableNotFound):
             phalanx.open(root)
+
+    def test_a_folder_without_a_dataset(self, root):
+        write_leaf(root, "p=2.lance", [{"id": 1}])
+        for name in ("p=1.lance", "p=3.lance"):
+            (root / name).mkdir()
+            with pytest.raises(
+                phalanx.CorruptTable, match=rf"{name} has no version .*delete it if"
+            ):
+                phalanx.open(root).scan().to_arrow()
+            (root / name).rmdir()
+        assert ids(phalanx.open(root)) == [1]
 
     def test_a_table_of_ours_needs_no_declaration(self, root):
         schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
@@ -587,6 +601,16 @@ class TestAdoption:
         report = table.vacuum(NOTHING, force=True)
         assert paths_in(events) == before
         assert len(report.notes) == 4
+
+    def test_a_table_is_dropped_with_the_leaves_that_it_has_removed(self, events):
+        table = hive.adopt(events)
+        table.delete("country = 'CN'")
+        write_leaf(events, "event_date=2025-12-10/country=XX.lance", [{"id": 1}])
+        with pytest.raises(phalanx.InvalidInput, match=r"than the table: \S*country=XX.lance\."):
+            table.drop()
+        shutil.rmtree(events / "event_date=2025-12-10" / "country=XX.lance")
+        table.drop()
+        assert not events.exists()
 
     def test_a_declared_schema(self, events):
         fields = [("country", pa.string()), ("id", pa.int64()), ("event_date", pa.string())]

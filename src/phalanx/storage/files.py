@@ -347,19 +347,25 @@ class DatasetFolder:
         except CorruptTable:
             return False
 
-    def is_of_others(self) -> bool:
-        """Whether there is a dataset that Phalanx has neither created nor taken over.
+    def is_ours(self) -> bool:
+        """Whether there is a dataset that Phalanx has created, or taken over from another client.
 
         A folder without a version holds no dataset.
         """
-        if self.is_created_by_us():
-            return False
+        return self.is_created_by_us() or self._is_taken_over() is True
+
+    def is_of_others(self) -> bool:
+        """Whether there is a dataset that Phalanx has neither created nor taken over."""
+        return not self.is_created_by_us() and self._is_taken_over() is False
+
+    def _is_taken_over(self) -> bool | None:
+        """Whether Phalanx has committed to the main branch; None if there is none."""
         try:
             main = self.open(None)
         except CorruptTable:
-            return False
+            return None
         versions = sorted((int(entry["version"]) for entry in main.version_refs()), reverse=True)
-        return not any(is_commit_of_ours(main, version) for version in versions)
+        return any(is_commit_of_ours(main, version) for version in versions)
 
     def delete(self, path: str) -> None:
         """Remove a file; a missing file is not an error.
