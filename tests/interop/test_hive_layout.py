@@ -20,6 +20,7 @@ import phalanx
 from phalanx.interop.folders import leaf_path, parse_leaf_path
 from phalanx.model import ipcjson
 from phalanx.storage.head import HIVE_LAYOUT
+from phalanx.table.partitioned_writer import PartitionedWriter
 from tests.interop.samples import COLUMNS
 from tests.interop.trees import paths_in, write_leaf
 
@@ -55,6 +56,12 @@ def ids(table, where=None):
 def table(root):
     table = phalanx.create(root, SCHEMA, ["event_date", "country"], layout="hive")
     return table.append([row(1), row(2, "CN"), row(3, day=11), row(4, "FR", 11)])
+
+
+def _ids_on_main(root):
+    """What a plain Lance reader sees that goes through all folders."""
+    leaves = [lance.dataset(f"{root}/{path}") for path in paths_in(root)]
+    return sorted(number for leaf in leaves for number in leaf.to_table()["id"].to_pylist())
 
 
 class TestTree:
@@ -136,6 +143,51 @@ class TestTree:
         table.delete("id = 1")
         leaf = lance.dataset(f"{root}/event_date=2025-12-10/country=US.lance")
         assert leaf.to_table().to_pylist() == [{"id": 5}]
+
+    @pytest.mark.parametrize(
+        ("change", "rows"),
+        [
+            (lambda t: t.delete("country = 'US'"), [2, 4]),
+            (lambda t: t.update({"country": "'DE'"}, "country = 'US'"), [1, 2, 3, 4]),
+            (lambda t: t.overwrite([row(9, "DE")]), [9]),
+            (lambda t: t.rollback(1), []),
+        ],
+    )
+    def test_plain_lance_sees_no_rows_of_partitions_that_are_gone(self, table, root, change, rows):
+        change(table)
+        assert ids(table) == _ids_on_main(root) == rows
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3, 4]
+        table.rollback(2)
+        assert ids(table) == _ids_on_main(root) == [1, 2, 3, 4]
+        assert table.check().ok
+
+    def test_nor_of_adopted_ones(self, root):
+        write_leaf(root, "country=a b.lance", [{"id": 1}])
+        table = phalanx.interop.hive.adopt(root)
+        table.delete("id = 1")
+        assert _ids_on_main(root) == []
+        table.append([{"id": 2, "country": "a b"}])
+        assert paths_in(root) == ["country=a b.lance", "country=a%20b.lance"]
+        assert ids(table) == _ids_on_main(root) == [2]
+        table.vacuum(NOTHING, force=True)
+        assert table.check().ok
+
+    def test_rows_of_others_in_a_partition_that_is_removed_stay(self, table, root):
+        path = f"{root}/event_date=2025-12-11/country=FR.lance"
+        lance.write_dataset(pa.table({"id": [98]}), path, mode="append")
+        table.delete("country = 'FR'")
+        assert lance.dataset(path).to_table()["id"].to_pylist() == [4, 98]
+        table.vacuum(NOTHING, force=True)
+        assert lance.dataset(path).to_table()["id"].to_pylist() == [4, 98]
+
+    def test_vacuum_empties_what_a_writer_that_died_has_not(self, table, root, monkeypatch):
+        monkeypatch.setattr("phalanx.transaction.commit._withdraw", lambda leaf: None)
+        table.delete("country = 'FR'")
+        write_leaf(root, "event_date=2025-12-11/country=XX.lance", [{"id": 98}])
+        assert _ids_on_main(root) == [1, 2, 3, 4, 98]
+        table.vacuum()
+        assert _ids_on_main(root) == [1, 2, 3, 98]
+        assert ids(phalanx.open(root, version=2)) == [1, 2, 3, 4]
 
     def test_the_example_of_the_document_reads_one_leaf(self, table):
         scan = table.scan(where="event_date = '2025-12-11' AND country != 'FR'")
@@ -285,6 +337,57 @@ class TestRefusals:
         with pytest.raises(phalanx.TableExists, match="adopt"):
             phalanx.create(root, SCHEMA, ["country"], layout="hive")
         assert lance.dataset(f"{root}/country=US.lance").count_rows() == 1
+
+
+class TestDatasetsOfOthers:
+    """A dataset of another client where a new partition belongs is neither read nor written."""
+
+    STRANGE = pa.table({"id": [98]})
+
+    @pytest.mark.parametrize("transactions", ["strong", "weak"])
+    @pytest.mark.parametrize(
+        "strange", [STRANGE, pa.table({"other": ["x"]}), STRANGE.slice(0, 0)], ids=str
+    )
+    def test_an_append_is_refused(self, root, transactions, strange):
+        table = phalanx.create(root, SCHEMA, ["country"], transactions, layout="hive")
+        table.append([row(1)])
+        self.check_refused(table, root, strange)
+
+    def test_an_append_to_an_adopted_tree_is_refused(self, root):
+        days = pa.nulls(1, pa.date32())
+        write_leaf(root, "country=US.lance", pa.table({"id": [1], "event_date": days}))
+        self.check_refused(phalanx.interop.hive.adopt(root), root, self.STRANGE)
+
+    def check_refused(self, table, root, strange):
+        write_leaf(root, "country=B.lance", strange)
+        before, version = _files(root), table.version
+        for change in (
+            lambda: table.append([row(2, "A"), row(3, "B")]),
+            lambda: table.overwrite([row(3, "B")]),
+            lambda: table.update({"country": "'B'"}, "id = 1"),
+        ):
+            with pytest.raises(phalanx.InvalidInput, match=r"country=B.lance.*move the dataset"):
+                change()
+        assert (_files(root), table.refresh().version, ids(table)) == (before, version, [1])
+        if table._snapshot.head.transactions == "strong":
+            table.vacuum(NOTHING, force=True)
+        leaf = lance.dataset(f"{root}/country=B.lance")
+        assert (leaf.version, leaf.to_table()) == (1, strange)
+
+    def test_a_dataset_that_comes_meanwhile_is_refused(self, table, root, monkeypatch):
+        """In an object store nobody looks before the leaf is created."""
+        monkeypatch.setattr(PartitionedWriter, "_check_place", lambda *_: None)
+        path = "event_date=2025-12-10/country=B.lance"
+        write_leaf(root, path, self.STRANGE)
+        with pytest.raises(phalanx.InvalidInput, match=r"country=B.lance.*move the dataset"):
+            table.append([row(2, "A"), row(3, "B")])
+        assert ids(phalanx.open(root)) == [1, 2, 3, 4]
+        assert lance.dataset(f"{root}/{path}").to_table() == self.STRANGE
+
+    def test_a_folder_without_a_dataset_is_no_obstacle(self, table, root):
+        (root / "event_date=2025-12-10" / "country=B.lance" / "_versions").mkdir(parents=True)
+        table.append([row(5, "B")])
+        assert ids(table, "country = 'B'") == [5]
 
 
 class TestEverythingElse:

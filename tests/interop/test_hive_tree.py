@@ -1,6 +1,7 @@
 """Trees of key=value folders that others have made: read, pruned, appended to, adopted."""
 
 import datetime as dt
+import json
 import os
 import shutil
 from decimal import Decimal
@@ -81,6 +82,9 @@ class TestDocument:
             "[{}]",
             '[{"name": "id", "function": "zorder"}]',
             '[{"name": "id", "function": "bucket"}]',
+            '[{"name": "id", "function": "bucket", "properties": {"num_buckets": true}}]',
+            '[{"name": "id", "function": "truncate", "properties": {"width": 3.5}}]',
+            '[{"name": "id", "function": "truncate", "properties": {"width": "3.5"}}]',
         ],
     )
     def test_properties_that_cannot_be_read(self, root, columns):
@@ -216,6 +220,17 @@ class TestBareTrees:
         with pytest.raises(phalanx.TableNotFound):
             phalanx.open(root)
 
+    def test_a_folder_without_a_dataset(self, root):
+        write_leaf(root, "p=2.lance", [{"id": 1}])
+        for name in ("p=1.lance", "p=3.lance"):
+            (root / name).mkdir()
+            with pytest.raises(
+                phalanx.CorruptTable, match=rf"{name} has no version .*delete it if"
+            ):
+                phalanx.open(root).scan().to_arrow()
+            (root / name).rmdir()
+        assert ids(phalanx.open(root)) == [1]
+
     def test_a_table_of_ours_needs_no_declaration(self, root):
         schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
         phalanx.create(root, schema, ["p"])
@@ -227,15 +242,99 @@ class TestBareTrees:
             phalanx.open(events, partition_by=["country"])
 
 
+DECLARED = {
+    "bucket(1000, id)": {"name": "id", "function": "bucket", "properties": {"num_buckets": "1000"}},
+    "hash(id)": {"name": "id", "function": "hash"},
+    "hash(s)": {"name": "s", "function": "hash"},
+    "truncate(2, s)": {"name": "s", "function": "truncate", "properties": {"width": "2"}},
+    "truncate(10, i)": {"name": "i", "function": "truncate", "properties": {"width": "10"}},
+    "day(ts)": {"name": "ts", "function": "day"},
+}
+
+
+def publish(root, *entries):
+    """Declare partition functions in the properties of the namespace."""
+    columns = json.dumps([DECLARED[entry] for entry in entries])
+    write_manifest(
+        root,
+        {
+            "lance.partitioning.is_partitioned": "true",
+            "lance.partitioning.partition_columns": columns,
+        },
+    )
+
+
 class TestFunctions:
     def write(self, root, level, rows, partition_by):
         write_leaf(root, f"{level}.lance", rows)
         return phalanx.open(root, partition_by=[partition_by])
 
-    def test_a_function_that_rows_confirm_is_used(self, root):
-        table = self.write(root, "s_trunc=ab", [{"id": 1, "s": "abc"}], "truncate(2, s)")
+    def test_a_function_that_is_declared_and_confirmed_is_used(self, root):
+        write_leaf(root, "s_trunc=ab.lance", [{"id": 1, "s": "abc"}])
+        publish(root, "truncate(2, s)")
+        table = phalanx.open(root)
         assert table.scan(where="s = 'xyz'").plan().selected == 0
         assert ids(table, "s = 'abc'") == [1]
+        assert (
+            phalanx.open(root, partition_by=["truncate(3, s)"])
+            .scan(where="s = 'xyz'")
+            .plan()
+            .selected
+            == 1
+        )
+
+    def test_a_function_that_only_the_caller_names_is_not(self, root):
+        """Rows beyond those that can be looked at when a tree is opened may contradict it."""
+        self.write(root, "s_trunc=ab", [{"id": 1, "s": "abc"}] * 200, "truncate(2, s)")
+        lance.write_dataset(
+            pa.table({"id": [2], "s": ["xyz"]}), f"{root}/s_trunc=ab.lance", mode="append"
+        )
+        table = phalanx.open(root, partition_by=["truncate(2, s)"])
+        assert ids(table, "s = 'xyz'") == [2]
+        table.append([{"id": 3, "s": "xyz"}])
+        assert lance.dataset(f"{root}/s_trunc=xy.lance").to_table()["id"].to_pylist() == [3]
+        assert ids(table, "s = 'xyz'") == [2, 3]
+        with pytest.raises(phalanx.UnsupportedTable, match=r"s_trunc=ab.lance.*are not where"):
+            hive.adopt(root, partition_by=["truncate(2, s)"])
+
+    @pytest.mark.parametrize("is_published", [True, False])
+    def test_empty_leaves_confirm_nothing(self, root, is_published):
+        """They contradict nothing, either."""
+        empty = pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())})
+        write_leaf(root, "s_hash=00000000.lance", empty)
+        if is_published:
+            publish(root, "hash(s)")
+        fields = None if is_published else ["hash(s)"]
+        assert phalanx.open(root, partition_by=fields).scan(where="s = 'x'").plan().selected == 1
+        table = hive.adopt(root, partition_by=fields)
+        assert table.count() == 0
+        table.append([{"id": 1, "s": "x"}])
+        assert ids(table, "s = 'x'") == [1]
+
+    def test_every_leaf_is_checked_before_a_tree_becomes_a_table(self, root):
+        """Days in New York, where only one of many rows is on another day in UTC."""
+        for day in range(1, 21):
+            hours = [12, 15] if day != 20 else [12, 26]
+            start = dt.datetime(2025, 1, day, tzinfo=dt.UTC)
+            times = pa.array([start + dt.timedelta(hours=h) for h in hours])
+            rows = pa.table({"id": [day, 100 + day], "ts": times.cast(pa.timestamp("us", "UTC"))})
+            write_leaf(root, f"ts_day={day:02}.lance", rows)
+        table = phalanx.open(root, partition_by=["day(ts)"])
+        assert ids(table, "ts >= '2025-01-21T00:00:00Z'") == [120]
+        with pytest.raises(phalanx.UnsupportedTable, match=r"ts_day=20.lance.*are not where"):
+            hive.adopt(root, partition_by=["day(ts)"])
+        assert not (root / "__manifest").exists()
+
+    @pytest.mark.parametrize("is_stored", [True, False])
+    def test_the_column_of_a_function_may_be_in_the_path_as_well(self, root, is_stored):
+        day = dt.date(2025, 3, 4)
+        columns = {"id": [1]} | ({"d": pa.array([day])} if is_stored else {})
+        write_leaf(root, "d=2025-03-04/d_month=03.lance", pa.table(columns))
+        table = phalanx.open(root, partition_by=["d", "month(d)"])
+        table.append([{"id": 2, "d": day}])
+        assert ids(table, "d = '2025-03-04'") == [1, 2]
+        adopted = hive.adopt(root, partition_by=["d", "month(d)"])
+        assert ids(adopted, "d = '2025-03-04'") == [1, 2]
 
     @pytest.mark.parametrize(
         ("level", "entry", "where"),
@@ -277,7 +376,8 @@ class TestFunctions:
     def test_numbers_may_be_truncated_toward_zero(self, root):
         write_leaf(root, "i_trunc=0.lance", [{"id": 1, "i": -5}])
         write_leaf(root, "i_trunc=-10.lance", [{"id": 2, "i": -15}])
-        table = phalanx.open(root, partition_by=["truncate(10, i)"])
+        publish(root, "truncate(10, i)")
+        table = phalanx.open(root)
         assert (ids(table, "i = -5"), ids(table, "i = -15")) == ([1], [2])
         assert table.scan(where="i > 50").plan().selected == 0
 
@@ -296,6 +396,38 @@ class TestChanges:
         path = "event_date=__HIVE_DEFAULT_PARTITION__/country=.lance"
         assert lance.dataset(f"{events}/{path}").schema == pa.schema([("id", pa.int64())])
         assert ids(phalanx.open(events), "country = ''") == [5]
+
+    @pytest.mark.parametrize("key", [0, 1])
+    def test_partition_columns_are_in_new_files_if_they_are_in_the_others(self, root, key):
+        for k in (1, 2):
+            columns = {"id": [k], "k": pa.array([k], pa.int32()), "x": [1]}
+            write_leaf(root, f"k={k}.lance", pa.table(columns))
+        phalanx.open(root).append([{"id": 9, "k": key, "x": 7}])
+        leaf = lance.dataset(f"{root}/k={key}.lance")
+        assert leaf.schema == lance.dataset(f"{root}/k=2.lance").schema
+        assert {"id": 9, "k": key, "x": 7} in leaf.to_table().to_pylist()
+        assert ids(phalanx.open(root), f"k = {key} AND x = 7") == [9]
+        assert ids(phalanx.open(root)) == [1, 2, 9]
+        assert ids(hive.adopt(root)) == [1, 2, 9]
+
+    def test_new_files_have_the_ids_of_the_others(self, root):
+        for k in (1, 2):
+            write_leaf(root, f"k={k}.lance", pa.table({"id": [k], "gone": [0], "x": [1]}))
+            lance.dataset(f"{root}/k={k}.lance").drop_columns(["gone"])
+        table = phalanx.open(root)
+        table.append([{"id": 9, "k": 0, "x": 7}])
+        table.append([{"id": 10, "k": 0, "x": 7}])
+        assert ids(phalanx.open(root), "k = 0 AND x = 7") == [9, 10]
+        assert ids(hive.adopt(root), "x = 7") == [9, 10]
+
+    def test_what_is_refused_leaves_no_leaf_behind(self, root):
+        write_leaf(root, "k=1.lance", pa.table({"id": [1], "x": [1]}))
+        write_leaf(root, "k=2.lance", pa.table({"x": [1], "id": [2]}))
+        before = paths_in(root)
+        for data in ({"id": 3, "k": 2, "x": 1}, {"id": "many", "k": 0}, {"id": 3, "z": 0}):
+            with pytest.raises(phalanx.PhalanxError):
+                phalanx.open(root).append([data])
+        assert (paths_in(root), ids(phalanx.open(root))) == (before, [1, 2])
 
     def test_several_do_not(self, events):
         before = paths_in(events)
@@ -320,6 +452,16 @@ class TestChanges:
             assert ids(phalanx.open(events)) == [2, 3, 4, 7, 7]
         phalanx.open(events).overwrite(rows)
         assert ids(phalanx.open(events)) == [7, 7]
+
+    def test_overwriting_replaces_every_folder_of_a_partition(self, root):
+        for number, text in enumerate(["01", "1", "2"], 1):
+            write_leaf(root, f"m={text}.lance", [{"id": number}])
+        schema = pa.schema([("id", pa.int64()), ("m", pa.int32())])
+        table = phalanx.open(root, schema=schema)
+        table.overwrite([{"id": 9, "m": 1}], mode="partitions")
+        assert ids(table) == ids(phalanx.open(root, schema=schema)) == [3, 9]
+        table.overwrite([], mode="partitions")
+        assert ids(phalanx.open(root, schema=schema)) == [3, 9]
 
     @pytest.mark.parametrize(
         "change",
@@ -365,7 +507,7 @@ class TestCache:
     @pytest.fixture
     def old(self, events):
         """A tree whose folders were changed long ago."""
-        for folder in [events, *events.iterdir()]:
+        for folder in [events, *events.rglob("*")]:
             os.utime(folder, (1_000_000_000, 1_000_000_000))
         return events
 
@@ -378,6 +520,31 @@ class TestCache:
         assert ids(phalanx.open(old)) == [1, 2, 3, 4]
         write_leaf(old, "event_date=2025-12-11/country=DE.lance", [{"id": 5}])
         assert ids(phalanx.open(old)) == [1, 2, 3, 4, 5]
+
+    @pytest.mark.parametrize("how", ["overwritten", "another column"])
+    def test_or_the_columns_of_its_first_leaf_do(self, old, how):
+        table = phalanx.open(old)
+        first = f"{old}/{paths_in(old)[0]}"
+        if how == "overwritten":
+            columns = {"id": [5], "more": ["x"]}
+            lance.write_dataset(pa.table(columns), first, mode="overwrite")
+        else:
+            lance.dataset(first).add_columns({"more": "'x'"})
+        names = ["id", "more", "event_date", "country"]
+        assert phalanx.open(old).schema.names == names
+        assert phalanx.open(old).count("more = 'x'") == 1
+        assert table.refresh().schema.names == names
+        assert table.count("more = 'x'") == 1
+
+    def test_or_rows_contradict_a_function(self, root):
+        write_leaf(root, "s_trunc=ab.lance", [{"id": 1, "s": "abc"}])
+        publish(root, "truncate(2, s)")
+        for folder in [root, *root.rglob("*")]:
+            os.utime(folder, (1_000_000_000, 1_000_000_000))
+        assert phalanx.open(root).scan(where="s = 'xyz'").plan().selected == 0
+        more = pa.table({"id": [2], "s": ["xyz"]})
+        lance.write_dataset(more, f"{root}/s_trunc=ab.lance", mode="append")
+        assert ids(phalanx.open(root), "s = 'xyz'") == [2]
 
     def test_and_for_each_declaration(self, old):
         assert phalanx.open(old).schema.field("event_date").type == pa.date32()
@@ -434,6 +601,16 @@ class TestAdoption:
         report = table.vacuum(NOTHING, force=True)
         assert paths_in(events) == before
         assert len(report.notes) == 4
+
+    def test_a_table_is_dropped_with_the_leaves_that_it_has_removed(self, events):
+        table = hive.adopt(events)
+        table.delete("country = 'CN'")
+        write_leaf(events, "event_date=2025-12-10/country=XX.lance", [{"id": 1}])
+        with pytest.raises(phalanx.InvalidInput, match=r"than the table: \S*country=XX.lance\."):
+            table.drop()
+        shutil.rmtree(events / "event_date=2025-12-10" / "country=XX.lance")
+        table.drop()
+        assert not events.exists()
 
     def test_a_declared_schema(self, events):
         fields = [("country", pa.string()), ("id", pa.int64()), ("event_date", pa.string())]

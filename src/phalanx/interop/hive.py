@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists, UnsupportedTable
 from phalanx.interop import hive_layout
-from phalanx.interop.hive_tree import Unconfirmed
+from phalanx.interop.hive_tree import Unconfirmed, tested_functions
 from phalanx.model.properties import LAYOUT, check_new
 from phalanx.model.schema import field_id
+from phalanx.model.specs import PartitionSpec
 from phalanx.storage import manifest, names
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
@@ -59,7 +60,8 @@ def adopt(
     Raises:
         TableExists: It is a table already.
         TableNotFound: There is no tree.
-        UnsupportedTable: Leaves differ in their columns, or in the ids that Lance gives these.
+        UnsupportedTable: Leaves differ in their columns, or in the ids that Lance gives these, or a
+            row is not where a partition function puts it.
         InvalidInput: The schema, a partition field or a property is not valid.
     """
     fields = None if partition_by is None else tuple(partition_by)
@@ -70,8 +72,10 @@ def adopt(
         if not tree.manifest.is_listed:
             raise TableExists(f"there is already a table at {location.uri}: open it")
         head = _head(tree, properties or {})
+        plain = replace(tree.head, specs=head.specs)
         with ThreadPoolExecutor(_WORKERS) as pool:
             list(pool.map(lambda row: _check_leaf(location, row, head), tree.leaves.rows()))
+            list(pool.map(lambda row: _check_functions(location, row, plain), tree.leaves.rows()))
             reach("adopt.leaves-checked")
             rows = list(pool.map(lambda row: _pinned(location, row, head), tree.leaves.rows()))
         update = first_update(head)
@@ -85,12 +89,12 @@ def adopt(
             )
         )
         reach("adopt.before-commit")
-        plain = Location(uri, storage_options)
-        if manifest.exists(plain):
-            manifest.take_over(plain, head, update)
+        place = Location(uri, storage_options)
+        if manifest.exists(place):
+            manifest.take_over(place, head, update)
         else:
-            manifest.create(plain, head, update)
-        return Table(Snapshot.latest(plain))
+            manifest.create(place, head, update)
+        return Table(Snapshot.latest(place))
 
 
 def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
@@ -98,14 +102,9 @@ def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
     check_new(properties)
     if LAYOUT.of({LAYOUT.name: "hive", **properties}) != "hive":
         raise InvalidInput("a tree of key=value folders has the layout 'hive'")
-    schema, spec = tree.head.schema.matched_by_id(), tree.head.spec
+    schema = tree.head.schema.matched_by_id()
     check_storable(schema)
-    for field in spec.fields:
-        if isinstance(field.transform, Unconfirmed):
-            raise UnsupportedTable(
-                f"rows of the tree {tree.location.uri} are not where {field.spell(schema)} puts "
-                "them: import it into a table instead"
-            )
+    spec = _plain_spec(tree.head.spec)
     hive_layout.adapted(spec, schema)
     head = Head.first(schema, spec, dt.datetime.now(dt.UTC), "strong")
     head = replace(
@@ -115,6 +114,28 @@ def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
     )
     _refuse_twins(tree)
     return head.with_features()
+
+
+def _plain_spec(spec: PartitionSpec) -> PartitionSpec:
+    """The spec with the functions themselves, whether rows confirm them or not."""
+    fields = (
+        replace(field, transform=field.transform.of)
+        if isinstance(field.transform, Unconfirmed)
+        else field
+        for field in spec.fields
+    )
+    return replace(spec, fields=tuple(fields))
+
+
+def _check_functions(location: Location, row: LeafRow, head: Head) -> None:
+    """Refuse a leaf with a row that a partition function puts elsewhere: queries would miss it."""
+    _, wrong = tested_functions(location, head, row.location, None)
+    for field in head.spec.fields:
+        if field.field_id in wrong:
+            raise UnsupportedTable(
+                f"rows of {row.location} in {location.uri} are not where "
+                f"{field.spell(head.schema)} puts them: import the tree into a table instead"
+            )
 
 
 def _refuse_twins(tree: Snapshot) -> None:

@@ -109,9 +109,16 @@ def _entry(column: Mapping[str, Any]) -> str:
     quoted = '"' + name.replace('"', '""') + '"'
     match function:
         case "bucket":
-            return f"bucket({int(number or properties['num_buckets'])}, {quoted})"
+            return f"bucket({number or _whole(properties['num_buckets'])}, {quoted})"
         case "truncate":
-            return f"truncate({int(number or properties['width'])}, {quoted})"
+            return f"truncate({number or _whole(properties['width'])}, {quoted})"
         case "identity" | "year" | "month" | "day" | "hour" | "hash":
             return f"{function}({quoted})"
     raise ValueError(f"there is no partition function {function!r}")
+
+
+def _whole(value: Any) -> int:
+    """A number that is written plainly or as text. Raises ValueError for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"{value!r} is no whole number")
+    return int(value)

@@ -8,17 +8,20 @@ it is now. What the table looks like is decided by the first of these that is th
 3. the columns of the first leaf, and the names in its path. A column that is only in the path is an
    integer if all its values are written like one, else a date, else a string.
 
-A partition function other than identity is used for pruning only if the rows of a leaf confirm that
-its values were computed as we compute them.
+A partition function other than identity is used for pruning only if the properties of the namespace
+declare it, and rows of some leaves confirm that its values were computed as we compute them. What
+only the caller says would have to be checked in every leaf.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -34,9 +37,10 @@ from phalanx.interop.folders import (
     value_of,
 )
 from phalanx.interop.hive_layout import adapted, key_of, level_name
-from phalanx.interop.hive_metadata import read_metadata
+from phalanx.interop.hive_metadata import NamespaceProperties, read_metadata
 from phalanx.lru import LruCache
 from phalanx.model.domains import domain_of
+from phalanx.model.partition_columns import StoredColumns
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionField, PartitionSpec, build_spec
 from phalanx.model.transforms import Identity, Transform
@@ -70,10 +74,16 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     Raises InvalidInput for folders that do not agree with each other or with what is declared, and
     UnsupportedTable for properties that cannot be read.
     """
-    declared = _declared(location, manifest)
+    metadata = None if manifest is None else read_metadata(manifest.metadata, location.uri)
+    declared = _declared(location, metadata)
     if manifest is not None and declared is None:
         return None
-    key = f"{location.uri}\0{declared}"
+    is_published = (
+        metadata is not None
+        and declared is not None
+        and declared.partition_by == metadata.partition_by
+    )
+    key = f"{location.uri}\0{declared}\0{is_published}"
     known = _trees.get(key)
     if known is not None and known.is_current():
         return known.opened(location)
@@ -83,7 +93,9 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     first = _first(listing)
     if first is not None and _is_ours(location, first):
         raise lance_errors.lost_manifest(location.uri)
-    tree = HiveTree(location, listing, *_typed(location, listing, declared))
+    stamps = {**listing.stamps, **_leaf_stamps(location, listing)}
+    head, paths = _typed(location, listing, declared, is_published)
+    tree = HiveTree(location, listing, stamps, head, paths)
     _trees.put(key, tree)
     return tree
 
@@ -109,10 +121,9 @@ def _is_ours(location: Location, leaf: str) -> bool:
     return has_detached_versions(location, leaf) or DatasetFolder(location, leaf).is_created_by_us()
 
 
-def _declared(location: Location, manifest: ManifestVersion | None) -> Declaration | None:
+def _declared(location: Location, metadata: NamespaceProperties | None) -> Declaration | None:
     """What the caller and the properties of a namespace say; None if they say nothing."""
     own = location.declaration
-    metadata = None if manifest is None else read_metadata(manifest.metadata, location.uri)
     if metadata is None:
         return own
     schema, entries = metadata.schema, metadata.partition_by
@@ -145,6 +156,21 @@ def _listed(location: Location) -> Listing:
             "key=value, so move it elsewhere"
         )
     return listing
+
+
+def _leaf_stamps(location: Location, listing: Listing) -> dict[str, int]:
+    """When the leaves that say what a tree on disk looks like were last committed to."""
+    stamps: dict[str, int] = {}
+    for leaf in _sampled(listing.leaves) if listing.stamps else ():
+        versions = f"{leaf}/_versions"
+        with contextlib.suppress(OSError):
+            stamps[versions] = os.stat(os.path.join(location.uri, versions)).st_mtime_ns
+    return stamps
+
+
+def _sampled(leaves: Sequence[str]) -> Sequence[str]:
+    """Some leaves, the first among them."""
+    return leaves[:: -(-len(leaves) // _SAMPLED_LEAVES) or 1]
 
 
 class _Paths:
@@ -219,9 +245,12 @@ class _Paths:
 
 
 def _typed(
-    location: Location, listing: Listing, declared: Declaration | None
+    location: Location, listing: Listing, declared: Declaration | None, is_published: bool
 ) -> tuple[Head, _Paths]:
-    """The head of a tree, and what its paths spell."""
+    """The head of a tree, and what its paths spell.
+
+    `is_published` says that the properties of the namespace declare the partition fields.
+    """
     paths, first = _Paths(listing, location.uri), _first(listing)
     stored = None if first is None else leaf_schema(location, first)
     schema = _schema(paths, stored, declared, location.uri)
@@ -229,13 +258,7 @@ def _typed(
     if declared is not None:  # types that are inferred fit
         for field in spec.fields if first is not None else ():
             _keys(field, paths, schema)
-    if first is not None:
-        spec = _confirmed(location, listing.leaves, spec, schema)
-    # Another listing, or another declaration, makes another snapshot.
-    digest = hashlib.blake2b(str(declared).encode(), digest_size=16)
-    for folder, names in listing.groups:
-        digest.update("\0".join(["", folder, *names]).encode())
-    head = Head(
+    head = _TreeHead(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
         schema=schema.matched_by_name(),
@@ -244,13 +267,49 @@ def _typed(
         max_field_id=max(schema.field_ids),
         table_id="",
         salt=b"",
-        transaction_id=digest.hexdigest(),
+        transaction_id="",
         transactions="weak",
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
+        held=None if stored is None else tuple(stored.tagged.names),
     )
-    return head, paths
+    if first is not None:
+        head = replace(head, specs=(_confirmed(location, listing.leaves, head, is_published),))
+    return replace(head, transaction_id=_fingerprint(listing, head)), paths
+
+
+def _fingerprint(listing: Listing, head: Head) -> str:
+    """What tells one snapshot of a tree from another: its leaves, columns and partition fields."""
+    columns = json.dumps(head.schema.to_json())
+    digest = hashlib.blake2b(f"{columns}\0{head.specs}".encode(), digest_size=16)
+    for folder, names in listing.groups:
+        digest.update("\0".join(["", folder, *names]).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class _TreeHead(Head):
+    """The head of a tree, whose new files have the columns that the existing ones have."""
+
+    #: The columns of the first leaf, in their order; None if there is no leaf.
+    held: tuple[str, ...] | None = None
+
+    def _stored(self, spec_id: int) -> tuple[PartitionSpec, StoredColumns]:
+        if spec_id not in self._stored_by_spec:
+            spec, columns = super()._stored(spec_id)
+            self._stored_by_spec[spec_id] = spec, self._as_held(columns)
+        return self._stored_by_spec[spec_id]
+
+    def _as_held(self, columns: StoredColumns) -> StoredColumns:
+        """Those of the first leaf come first, also partition columns, then those that it lacks."""
+        fields = {field.name: field for field in self.schema.tagged}
+        held = [fields[name] for name in self.held or () if name in fields]
+        if not held:
+            return columns
+        held += [field for field in columns.schema.tagged if field not in held]
+        chosen = pa.schema(held, metadata=self.schema.tagged.metadata)
+        return replace(columns, schema=TableSchema(chosen))
 
 
 def _schema(
@@ -302,9 +361,11 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Unconfirmed(Transform):
-    """A partition function that rows do not confirm: its values are known, and nothing else."""
+    """A partition function that is not used for pruning: its values are known, and nothing else."""
 
     of: Transform
+    #: Whether there are rows that the function would put elsewhere.
+    is_contradicted: bool
     kind: ClassVar[str] = "unconfirmed"
 
     @property
@@ -315,6 +376,8 @@ class Unconfirmed(Transform):
         return self.of.result_type(types)
 
     def apply(self, arrays: Sequence[pa.Array]) -> pa.Array:
+        if not self.is_contradicted:
+            return self.of.apply(arrays)
         raise UnsupportedTable(
             f"rows of this tree are not where {self.of} puts them, so none can be added: import "
             "the tree into a table"
@@ -325,36 +388,67 @@ class Unconfirmed(Transform):
 
 
 def _confirmed(
-    location: Location, leaves: Sequence[str], spec: PartitionSpec, schema: TableSchema
+    location: Location, leaves: Sequence[str], head: Head, is_published: bool
 ) -> PartitionSpec:
-    """The spec with only those functions that no row of some leaves contradicts."""
-    computed = [field for field in spec.fields if not isinstance(field.transform, Identity)]
-    names = {column.path[0] for field in computed for column in field.sources(schema) if column}
+    """The spec with only those functions that are published and that rows of some leaves confirm.
+
+    Leaves without rows, and those of NULL, confirm nothing.
+    """
+    spec = head.spec
+    computed = {f.field_id for f in spec.fields if not isinstance(f.transform, Identity)}
+    right: set[str] = set()
     wrong: set[str] = set()
-    for leaf in leaves[:: -(-len(leaves) // _SAMPLED_LEAVES)] if computed else ():
-        batches = list(
-            Leaf(location, leaf, schema.matched_by_name()).scan(
-                None, sorted(names), None, _SAMPLE_ROWS
-            )
-        )
-        sample = pa.Table.from_batches(batches) if batches else None
-        if sample is None or not sample.num_rows:
-            continue
-        for field, (level, text) in zip(spec.fields, parse_leaf_path(leaf) or (), strict=True):
-            own = value_of(text, pa.field(level, field.result_type)).as_py()
-            if field in computed and not _explains(field, own, sample, schema):
-                wrong.add(field.field_id)
+    for leaf in _sampled(leaves) if computed else ():
+        confirmed, contradicted = tested_functions(location, head, leaf, _SAMPLE_ROWS)
+        right |= confirmed
+        wrong |= contradicted
+    used = right - wrong if is_published else set()
     fields = (
-        replace(field, transform=Unconfirmed(field.transform)) if field.field_id in wrong else field
+        replace(field, transform=Unconfirmed(field.transform, field.field_id in wrong))
+        if field.field_id in computed - used
+        else field
         for field in spec.fields
     )
     return replace(spec, fields=tuple(fields))
 
 
-def _explains(field: PartitionField, own: Any, sample: pa.Table, schema: TableSchema) -> bool:
+def tested_functions(
+    location: Location, head: Head, leaf: str, limit: int | None
+) -> tuple[set[str], set[str]]:
+    """The ids of the fields whose functions rows of a leaf confirm, and of those they contradict.
+
+    `limit` is how many rows are read; None for all.
+    """
+    fields = [
+        (field, level, text)
+        for field, (level, text) in zip(head.spec.fields, parse_leaf_path(leaf) or (), strict=True)
+    ]
+    keys = [key_of(field, level, text) for field, level, text in fields]
+    values = [value_of(text, pa.field(level, f.result_type)).as_py() for f, level, text in fields]
+    computed = [
+        (field, own)
+        for (field, _, _), own in zip(fields, values, strict=True)
+        if not isinstance(field.transform, Identity)
+    ]
+    names = {
+        column.path[0] for field, _ in computed for column in field.sources(head.schema) if column
+    }
+    right: set[str] = set()
+    wrong: set[str] = set()
+    rows = Leaf.at(location, head, leaf, head.spec_id, keys)
+    for batch in rows.scan(None, sorted(names), None, limit) if computed else ():
+        for field, own in computed if batch.num_rows else ():
+            if not _explains(field, own, pa.Table.from_batches([batch]), head.schema):
+                wrong.add(field.field_id)
+            elif own is not None:
+                right.add(field.field_id)
+    return right - wrong, wrong
+
+
+def _explains(field: PartitionField, own: Any, rows: pa.Table, schema: TableSchema) -> bool:
     """Whether a function gives the partition value of a leaf for its rows."""
-    values = set(field.apply(sample, schema).to_pylist())
-    return values == {own} or _rounds_toward_zero(field, own, sample, schema)
+    values = set(field.apply(rows, schema).unique().to_pylist())
+    return values == {own} or _rounds_toward_zero(field, own, rows, schema)
 
 
 def _rounds_toward_zero(
@@ -406,23 +500,34 @@ class HiveTree(ManifestVersion):
     is_listed = True
     leaves_per_append = 1
 
-    def __init__(self, location: Location, listing: Listing, head: Head, paths: _Paths) -> None:
+    def __init__(
+        self,
+        location: Location,
+        listing: Listing,
+        stamps: Mapping[str, int],
+        head: Head,
+        paths: _Paths,
+    ) -> None:
+        """`stamps` are the times of the last change of folders, by their paths in the tree."""
         self.location, self.version = location, 1
         self.metadata: dict[str, str] = {}
         self.identity = None
-        self._listing, self._head, self._paths = listing, head, paths
+        self._listing, self._stamps, self._head, self._paths = listing, stamps, head, paths
         self._listed_at = time.time_ns()
         self._rows: pa.Table | None = None
 
     def opened(self, location: Location) -> HiveTree:
         """The same tree, opened with other storage options."""
-        tree = HiveTree(location, self._listing, self._head, self._paths)
+        tree = HiveTree(location, self._listing, self._stamps, self._head, self._paths)
         tree._listed_at, tree._rows = self._listed_at, self._rows
         return tree
 
     def is_current(self) -> bool:
-        """Whether no folder has changed since it was listed. In an object store nobody knows."""
-        for level, stamp in self._listing.stamps.items():
+        """Whether no folder has changed since it was listed, and none of the leaves looked at.
+
+        In an object store nobody knows.
+        """
+        for level, stamp in self._stamps.items():
             if stamp > self._listed_at - _TICK_NANOSECONDS:
                 return False
             try:
@@ -430,7 +535,7 @@ class HiveTree(ManifestVersion):
                     return False
             except OSError:
                 return False
-        return bool(self._listing.stamps)
+        return bool(self._stamps)
 
     @property
     def schema(self) -> pa.Schema:

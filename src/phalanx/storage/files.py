@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from lance import LanceOperation
 from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 from lance.file import LanceFileSession
 from lance.schema import LanceSchema
@@ -342,11 +343,29 @@ class DatasetFolder:
     def is_created_by_us(self) -> bool:
         """Whether the first version shows that Phalanx has created the dataset for a leaf."""
         try:
-            transaction = read_transaction(self.open(FIRST_VERSION), FIRST_VERSION)
+            return is_commit_of_ours(self.open(FIRST_VERSION), FIRST_VERSION)
         except CorruptTable:
             return False
-        properties = getattr(transaction, "transaction_properties", None) or {}
-        return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
+
+    def is_ours(self) -> bool:
+        """Whether there is a dataset that Phalanx has created, or taken over from another client.
+
+        A folder without a version holds no dataset.
+        """
+        return self.is_created_by_us() or self._is_taken_over() is True
+
+    def is_of_others(self) -> bool:
+        """Whether there is a dataset that Phalanx has neither created nor taken over."""
+        return not self.is_created_by_us() and self._is_taken_over() is False
+
+    def _is_taken_over(self) -> bool | None:
+        """Whether Phalanx has committed to the main branch; None if there is none."""
+        try:
+            main = self.open(None)
+        except CorruptTable:
+            return None
+        versions = sorted((int(entry["version"]) for entry in main.version_refs()), reverse=True)
+        return any(is_commit_of_ours(main, version) for version in versions)
 
     def delete(self, path: str) -> None:
         """Remove a file; a missing file is not an error.
@@ -421,6 +440,16 @@ class Main:
             for more in _by_version(branch, self._folder).values():
                 paths |= more
         return paths
+
+
+def is_commit_of_ours(handle: Any, version: int) -> bool:
+    """Whether Phalanx has made a version on main: it says so, or shows a detached version."""
+    transaction = read_transaction(handle, version)
+    operation = getattr(transaction, "operation", None)
+    if isinstance(operation, LanceOperation.Restore) and int(operation.version) >= DETACHED:
+        return True
+    properties = getattr(transaction, "transaction_properties", None) or {}
+    return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
 
 
 def _exists(uri: str, location: Location) -> bool:

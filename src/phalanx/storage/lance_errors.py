@@ -196,6 +196,11 @@ def leaf_error(
     """The error for a version of a leaf that cannot be opened."""
     if is_unreachable(error):
         return StorageError(f"cannot reach {uri}: {reason(error, options)}")
+    if version is None:
+        return CorruptTable(
+            f"the leaf {uri} has no version on main: restore its folder, or delete it if a writer "
+            f"that failed has left it there ({reason(error, options)})"
+        )
     return CorruptTable(
         f"the leaf {uri} has no version {version}: if its snapshot has expired, or the table was "
         "dropped and made again, reopen the table; if not, run check() "

@@ -23,6 +23,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from phalanx.errors import (
     ConflictError,
     CorruptTable,
+    InvalidInput,
     PhalanxError,
     StorageError,
     UnsupportedTable,
@@ -33,11 +34,12 @@ from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import ids_of, lance_schema
-from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION
+from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import ADDRESS, FRAGMENT_BITS, ROW_ID, LeafMapping, Reading, mapping_of
@@ -72,12 +74,15 @@ class Leaf:
         schema: TableSchema,
         given: Given = (),
         stored: TableSchema | None = None,
+        is_shared: bool = False,
     ) -> None:
         """`given` are columns whose values come from the partition and not from files.
 
-        `stored` are the columns that new files hold; all of the table's if it is None.
+        `stored` are the columns that new files hold; all of the table's if it is None. `is_shared`
+        says that another client may have put a dataset of its own in the place of a new leaf.
         """
         self.location, self.folder, self.schema = location, folder, schema
+        self._is_shared = is_shared
         self.given, self.stored = given, stored or schema
         self.uri = location.child(folder)
         #: Whether a commit through this object has rewritten existing rows.
@@ -92,7 +97,8 @@ class Leaf:
     def at(location: Location, head: Head, folder: str, spec_id: int, keys: Sequence[Any]) -> Leaf:
         """The leaf of a table with some partition values, which may not exist yet."""
         given, stored = head.given(spec_id, keys), head.stored_schema(spec_id)
-        return Leaf(location, folder, head.schema, given, stored)
+        is_shared = head.ours and layout_of(head.properties).SHARED
+        return Leaf(location, folder, head.schema, given, stored, is_shared)
 
     def open(self, version: int | None) -> Any:
         """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
@@ -106,25 +112,42 @@ class Leaf:
         """A writer of files for a version that is open."""
         return LeafWriter(self, self._numbered(handle))
 
+    def check_place(self) -> None:
+        """Raise InvalidInput if another client's dataset is where the leaf is to be created."""
+        if self._is_shared and DatasetFolder(self.location, self.folder).is_of_others():
+            raise InvalidInput(
+                f"another client has made the dataset {self.uri}, where a new partition of the "
+                "table belongs, so nothing was written: move the dataset elsewhere, and append its "
+                "rows to the table if they belong to it"
+            )
+
     def created(self) -> tuple[Any, bool]:
-        """The empty leaf, open, and whether this call has created it."""
+        """The empty leaf, open, and whether this call has created it.
+
+        Raises InvalidInput if there is a dataset of another client.
+        """
         try:
             handle = lance.LanceDataset.commit(
                 self.uri,
                 LanceOperation.Overwrite(lance_schema(self.stored), []),
                 max_retries=0,
                 storage_options=self.location.options,
-                # Leaves in a tree of others are theirs: none of them says that we have made it.
-                commit_message=None if self.schema.is_by_name else COMMIT_MESSAGE,
+                commit_message=self._message,
             )
             return handle, True
         except OSError as error:
+            self.check_place()
             # Another client may have cleaned up version 1: any version will do.
             for version in (EMPTY_VERSION, None):
                 with contextlib.suppress(CorruptTable):
                     return self.open(version), False
             reason = self.location.reason(error)
             raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
+
+    @property
+    def _message(self) -> str | None:
+        """What commits on main say. In a tree of others none says that the leaf is ours."""
+        return None if self.schema.is_by_name else COMMIT_MESSAGE
 
     def _numbered(self, handle: Any) -> Any:
         """A version of the leaf with the stored fields and their ids, to write files for.
@@ -135,11 +158,18 @@ class Leaf:
         if self.is_current(handle):
             return handle
         if self.schema.is_by_name:
+            if self._is_blank(handle):
+                return self.open(self._numbered_main())
             raise UnsupportedTable(
                 f"the leaf {self.uri} has other columns, or other ids of columns, than the first "
                 "leaf of its tree, so no rows can be added to it: import the tree into a table"
             )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
+
+    def _is_blank(self, handle: Any) -> bool:
+        """Whether a version has the stored columns, whatever their ids, and never had rows."""
+        is_first = handle.version == EMPTY_VERSION and not handle.get_fragments()
+        return is_first and bool(handle.schema.equals(self.stored.arrow))
 
     def is_current(self, handle: Any) -> bool:
         """Whether a version has the schema that new files have."""
@@ -278,7 +308,7 @@ class Leaf:
                 delta.operation(self.stored),
                 read_version=base,
                 storage_options=self.location.options,
-                commit_message=COMMIT_MESSAGE,
+                commit_message=self._message,
             )
         except (OSError, lance.commit.CommitConflictError) as error:
             # The commit may have landed even if its reply was lost: main then has its files.
@@ -309,7 +339,7 @@ class Leaf:
                 read_version=main.version,
                 max_retries=0,
                 storage_options=self.location.options,
-                commit_message=COMMIT_MESSAGE,
+                commit_message=self._message,
             )
         except (OSError, lance.commit.CommitConflictError):
             main = self.open(None)
@@ -324,7 +354,7 @@ class Leaf:
         """
         held = self._physical(self.open(version)).id_set
         given = tuple((id, key) for id, key in self.given if id not in held)
-        return Leaf(self.location, self.folder, self.schema, given, self.stored)
+        return Leaf(self.location, self.folder, self.schema, given, self.stored, self._is_shared)
 
     def fragment_ids(self, version: int) -> frozenset[int]:
         """The ids of the fragments of a version."""

@@ -13,10 +13,9 @@ from typing import Any
 
 import lance
 from lance import LanceOperation
-from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 
 from phalanx.errors import PhalanxError
-from phalanx.storage.files import COMMIT_MESSAGE, DETACHED
+from phalanx.storage.files import COMMIT_MESSAGE, DETACHED, is_commit_of_ours
 from phalanx.storage.lance_errors import read_transaction
 from phalanx.storage.leaf import EMPTY_VERSION, open_leaf
 from phalanx.storage.location import Location
@@ -85,6 +84,27 @@ class MainBranch:
             log.debug("%s in %s was not published: %s", self._folder, self._location.uri, error)
             return []
 
+    def withdraw(self) -> list[ForeignCommit]:
+        """Publish that the leaf has no rows, because it is no longer part of the table.
+
+        Returns the commits of others that are in the way, as `publish` does.
+        """
+        try:
+            main = self._open(None)
+            if not main.count_rows():
+                return []
+            empty = lance.LanceDataset.commit(
+                main,
+                LanceOperation.Overwrite(main.lance_schema, []),
+                read_version=main.version,
+                detached=True,
+                storage_options=self._location.options,
+            )
+            return self.publish(int(empty.version))
+        except (OSError, ValueError, PhalanxError) as error:
+            log.debug("%s in %s was not emptied: %s", self._folder, self._location.uri, error)
+            return []
+
     def _uncovered(self, before: int, place: int, settled: Collection[str]) -> list[ForeignCommit]:
         """The commits that came between the look at main and the publication.
 
@@ -100,9 +120,12 @@ class MainBranch:
     def seal(self) -> int:
         """Mark what is on main as known, and return the version that has all of it.
 
-        No commit up to that version counts as foreign then, and every later one does.
+        No commit up to that version counts as foreign then, and every later one does. The mark also
+        shows that the leaf is the table's, if it is removed and its partition comes back.
         """
-        return int(self._sealed(self._open(None)).version)
+        main = self._open(None)
+        is_marked = is_commit_of_ours(main, int(main.version))
+        return int((main if is_marked else self._marked(main)).version)
 
     def _sealed(self, main: Any) -> Any:
         return main if _is_ours(main, int(main.version)) else self._marked(main)
@@ -242,12 +265,6 @@ def _restored_by(transaction: Any) -> int | None:
 
 def _is_ours(main: Any, version: int, settled: Collection[str] = ()) -> bool:
     """Whether Phalanx has made a version on main, or what it contains was settled."""
-    if version == EMPTY_VERSION:
+    if version == EMPTY_VERSION or is_commit_of_ours(main, version):
         return True
-    transaction = read_transaction(main, version)
-    if transaction is None:
-        return False
-    if transaction.uuid in settled or (_restored_by(transaction) or 0) >= DETACHED:
-        return True
-    properties = transaction.transaction_properties or {}
-    return bool(properties.get(LANCE_COMMIT_MESSAGE_KEY) == COMMIT_MESSAGE)
+    return bool(settled) and getattr(read_transaction(main, version), "uuid", None) in settled

@@ -8,8 +8,11 @@ from concurrent.futures import Executor
 from typing import Any
 
 from phalanx.model.properties import ANCHOR
+from phalanx.storage.files import DatasetFolder
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.main_branch import MainBranch
 from phalanx.table.format import count_text
+from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Snapshot
 
@@ -26,6 +29,9 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     changed meanwhile are published as they are then, so that main never falls behind. Has no effect
     if the table is weak or its property `anchor` is "never".
 
+    If `chosen` is None, leaves that are no longer part of the table are emptied on their main
+    branches, where plain Lance readers find them by their folders.
+
     Nothing is published over commits of other clients. Returns a note that says so, if there are
     some.
     """
@@ -34,6 +40,8 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
         return []
     reach("anchor.before")
     held: set[str] = set()
+    if chosen is None and layout_of(head.properties).SHARED:
+        held |= _withdraw_removed(snapshot, pool)
     waiting = dict(snapshot.leaves.versions(chosen))
     for _ in range(_ROUNDS):
         held |= publish(snapshot, pool, waiting)
@@ -53,6 +61,27 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     )
     log.warning("%s: %s", snapshot.location.uri, note)
     return [note]
+
+
+def _withdraw_removed(snapshot: Snapshot, pool: Executor) -> set[str]:
+    """Empty the leaves that were removed by a transaction which could not do so itself.
+
+    The lock keeps others from publishing a new leaf in between. Returns the folders of the leaves
+    that were left as they are, because another client has written to them.
+    """
+    location = snapshot.location
+
+    def withdraw(name: str) -> bool:
+        if DatasetFolder(location, name).is_of_others():
+            return False
+        return bool(MainBranch(location, name).withdraw())
+
+    with lock.held(location):
+        newest = Snapshot.latest(location, snapshot)
+        known = {name for name, _ in newest.leaves.versions()}
+        folders = layout_of(newest.head.properties).leaf_folders(location, newest.head)
+        names = [name for name in folders if name not in known]
+        return {n for n, held in zip(names, pool.map(withdraw, names), strict=True) if held}
 
 
 def publish(

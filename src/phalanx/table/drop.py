@@ -43,5 +43,5 @@ def _others(snapshot: Snapshot) -> list[str]:
     if layout.SHARED:
         known = {row.location for row in snapshot.leaves.rows()}
         unknown = [folder for folder in leaves if folder not in known]
-        others |= {f for f in unknown if not DatasetFolder(location, f).is_created_by_us()}
+        others |= {f for f in unknown if not DatasetFolder(location, f).is_ours()}
     return sorted(others)

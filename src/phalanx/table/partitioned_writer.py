@@ -95,7 +95,8 @@ class PartitionedWriter:
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
         """Split and write all rows, and return the files for a transaction to commit.
 
-        Raises InvalidInput for more new leaves than the table's properties allow.
+        Raises InvalidInput for more new leaves than the table's properties allow, and for one whose
+        place another client has taken.
         """
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
@@ -107,6 +108,7 @@ class PartitionedWriter:
                 if place.row is None:
                     self._new.append(place)
                     refuse_new_leaves(self._snapshot.location.uri, self._snapshot.head, self._new)
+                    self._check_place(place)
             size = part.nbytes
             group.waiting.append(part)
             group.size += size
@@ -152,14 +154,26 @@ class PartitionedWriter:
             self._waiting -= group.size
         list(self._pool.map(self._write_group, groups))
 
+    def _check_place(self, place: Place) -> None:
+        """Refuse a dataset of another client in the place of a new leaf, before rows are written.
+
+        In an object store that would take a request for each leaf. It is refused there when the
+        leaf is created.
+        """
+        root = self._snapshot.location.path
+        if root is not None and os.path.exists(root / place.folder):
+            self._leaf(place).check_place()
+
+    def _leaf(self, place: Place) -> Leaf:
+        snapshot = self._snapshot
+        return Leaf.at(snapshot.location, snapshot.head, place.folder, place.spec.id, place.keys)
+
     def _write_group(self, group: _Group) -> None:
         # Lance writes one chunk twice as fast as several.
         table = pa.concat_tables(group.waiting).combine_chunks()
         group.waiting, group.size = [], 0
         place = group.place
-        leaf = Leaf.at(
-            self._snapshot.location, self._snapshot.head, place.folder, place.spec.id, place.keys
-        )
+        leaf = self._leaf(place)
         if place.row is None:
             writer = self._new_leaves.create(leaf)
             reach("write.leaf-created")

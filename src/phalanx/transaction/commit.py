@@ -23,6 +23,7 @@ from phalanx.model.properties import ANCHOR, ISOLATION
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
 from phalanx.storage.head import Head
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.main_branch import MainBranch
@@ -322,6 +323,8 @@ class Transaction:
         """Publish what has changed, and compact the manifest if it is due."""
         if ANCHOR.of(head.properties) == "commit":
             list(self._pool.map(_anchor, self._view.changed_leaves()))
+            if layout_of(head.properties).SHARED:  # others find leaves by their folders
+                list(self._pool.map(_withdraw, self._view.removed_leaves()))
         _publish(manifest, head)
         snapshot = Snapshot(manifest, head, self._view.current().leaves)
         _compact(snapshot)
@@ -446,12 +449,23 @@ def _anchor(leaf_at: tuple[Leaf, int | None]) -> None:
     """Publish the version of a leaf for plain Lance readers."""
     leaf, version = leaf_at
     if MainBranch(leaf.location, leaf.folder).publish(version):
-        log.warning(
-            "the leaf %s was not published, because another client has written to its main branch: "
-            "run check()",
-            leaf.uri,
-        )
+        _warn_of_others(leaf)
     reach("commit.leaf-anchored")
+
+
+def _withdraw(leaf: Leaf) -> None:
+    """Show plain Lance readers that a leaf has no rows any more."""
+    if MainBranch(leaf.location, leaf.folder).withdraw():
+        _warn_of_others(leaf)
+    reach("commit.leaf-withdrawn")
+
+
+def _warn_of_others(leaf: Leaf) -> None:
+    log.warning(
+        "the leaf %s was not published, because another client has written to its main branch: "
+        "run check()",
+        leaf.uri,
+    )
 
 
 def _compact(snapshot: Snapshot) -> None:

@@ -517,6 +517,11 @@ class View:
             if work.changed and not work.gone
         ]
 
+    def removed_leaves(self) -> list[Leaf]:
+        """The leaves of the base snapshot that the transaction has removed."""
+        works = (work for work in self._works.values() if work.gone)
+        return [self._leaf(work.place) for work in works if work.place.row is not None]
+
 
 def _row(work: _Work) -> LeafRow:
     before, weak = work.place.row, work.version is None

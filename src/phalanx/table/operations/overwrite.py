@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from phalanx.errors import ConflictError
 from phalanx.storage.head import Head
 from phalanx.table.partitioned_writer import WrittenLeaf
@@ -34,8 +36,8 @@ class Overwrite:
                     f"the partition spec of {view.base.location.uri} was changed by another "
                     "transaction: nothing was overwritten, try again"
                 )
-            indices = (current.leaves.find(spec, leaf.keys) for leaf in self.written)
-            view.remove([current.leaves.row(index) for index in indices if index is not None])
+            places = [current.leaves.find_all(spec, leaf.keys) for leaf in self.written]
+            view.remove(current.leaves.rows(np.concatenate(places)) if places else ())
         else:
             view.remove(current.leaves.rows())
         reach("overwrite.removed")
