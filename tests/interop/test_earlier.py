@@ -45,7 +45,7 @@ class TestAppendices:
         assert table.spec.id == 2
         assert [field.field_id for field in table.spec.fields] == ["event_year", "country"]
         assert table.schema.names == ["id", "event_date", "country"]
-        assert table.schema.field("id").nullable is False
+        assert table.schema.field("id").nullable is True, "nobody has proven the declared NOT NULL"
 
     def test_manifest(self, root):
         """Appendix C: each leaf is read at its version, and not at its newest."""
@@ -448,8 +448,9 @@ class TestWhatItIsNot:
         assert report.ok
         assert (report.leaves, report.snapshots) == (5, 1)
         assert [problem.kind for problem in report.problems] == ["other-form"]
-        path = next((root / f"b4a3c2d1_{LEAF_1}" / "data").iterdir())
-        path.unlink()
+        leaf = root / f"b4a3c2d1_{LEAF_1}"
+        (file,) = lance.dataset(leaf, version=5).get_fragments()[0].data_files()
+        (leaf / "data" / file.path).unlink()
         damage = phalanx.check(uri).damage
         assert [problem.kind for problem in damage] == ["file-missing"]
 

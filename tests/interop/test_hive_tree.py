@@ -227,6 +227,75 @@ class TestBareTrees:
             phalanx.open(events, partition_by=["country"])
 
 
+class TestNotNull:
+    """NOT NULL in the schema of a leaf, or in a declared one, says nothing about other leaves."""
+
+    REQUIRED = pa.schema([("id", pa.int64()), pa.field("x", pa.int64(), nullable=False)])
+    OPTIONAL = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+
+    @pytest.fixture
+    def mixed(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1, "x": 1}], self.REQUIRED)
+        write_leaf(root, "c=B.lance", [{"id": 2, "x": None}, {"id": 3, "x": 3}], self.OPTIONAL)
+        return root
+
+    def test_every_column_of_a_tree_may_be_null(self, mixed):
+        table = phalanx.open(mixed)
+        assert all(field.nullable for field in table.schema)
+        assert ids(table, "x IS NULL") == [2]
+        assert ids(table, "x IS NOT NULL") == [1, 3]
+        assert table.count("x IS NULL") == 1
+
+    def test_also_a_declared_one(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1}])
+        write_leaf(root, "c=__HIVE_DEFAULT_PARTITION__.lance", [{"id": 2}])
+        required = pa.field("c", pa.string(), nullable=False)
+        table = phalanx.open(root, schema=pa.schema([("id", pa.int64()), required]))
+        assert ids(table, "c IS NULL") == [2]
+        assert ids(table, "c IS NOT NULL") == [1]
+
+    def test_fields_of_structs_too(self, root):
+        inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+        required = pa.schema([("id", pa.int64()), pa.field("s", inner, nullable=False)])
+        write_leaf(root, "c=A.lance", [{"id": 1, "s": {"x": 1}}], required)
+        write_leaf(root, "c=B.lance", [{"id": 2, "s": {"x": None}}, {"id": 3, "s": {"x": 3}}])
+        assert ids(phalanx.open(root), "s.x IS NULL") == [2]
+
+    def test_rows_are_added_to_leaves_as_their_schema_says(self, mixed):
+        table = phalanx.open(mixed)
+        table.append([{"id": 4, "x": 4, "c": "A"}])
+        assert ids(table, "c = 'A'") == [1, 4]
+        with pytest.raises(phalanx.InvalidInput, match="'x' holds NULL"):
+            table.append([{"id": 5, "x": None, "c": "A"}])
+
+    def test_a_column_stays_not_null_in_a_table_if_no_row_is_null(self, mixed):
+        shutil.rmtree(mixed / "c=B.lance")
+        table = hive.adopt(mixed)
+        assert [field.nullable for field in table.schema] == [True, False, True]
+        assert table.check().ok
+        with pytest.raises(phalanx.InvalidInput, match="'x' holds NULL"):
+            table.append([{"id": 5, "x": None, "c": "A"}])
+
+    def test_otherwise_it_may_be_null(self, mixed):
+        table = hive.adopt(mixed)
+        assert all(field.nullable for field in table.schema)
+        table.delete("x IS NOT NULL")
+        assert ids(table) == [2]
+        table.append([{"id": 5, "x": None, "c": "A"}])
+        assert ids(phalanx.open(mixed), "x IS NULL") == [2, 5]
+        assert table.check().ok
+
+    def test_a_partition_column_with_a_folder_for_null(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1}])
+        write_leaf(root, "c=__HIVE_DEFAULT_PARTITION__.lance", [{"id": 2}])
+        columns = {"id": pa.int64(), "c": pa.string()}
+        required = [pa.field(name, type, nullable=False) for name, type in columns.items()]
+        table = hive.adopt(root, schema=pa.schema(required))
+        assert [field.nullable for field in table.schema] == [False, True]
+        table.delete("c IS NOT NULL")
+        assert ids(table) == [2]
+
+
 class TestFunctions:
     def write(self, root, level, rows, partition_by):
         write_leaf(root, f"{level}.lance", rows)

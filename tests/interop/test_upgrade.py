@@ -39,6 +39,50 @@ def manifest(root):
     return lance.dataset(root / "__manifest")
 
 
+class TestNotNull:
+    """The schema of the appendices says that `id` is NOT NULL."""
+
+    def table(self, root, *ids):
+        optional = pa.schema([field.with_nullable(True) for field in SCHEMA])
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), read_version=1)
+        table.leaf(1, (DAY_2,), rows(*((id, DAY_2, "US") for id in ids), schema=optional))
+        return table.commit()
+
+    def test_rows_that_are_null_all_the_same(self, root):
+        uri = self.table(root, 2, None)
+        assert phalanx.open(uri).count("id IS NULL") == 1
+        table = upgrade(uri)
+        assert table.schema.field("id").nullable
+        table.delete("id IS NOT NULL")
+        assert table.to_arrow()["id"].to_pylist() == [None]
+        assert table.check().ok
+
+    def test_the_column_stays_not_null_if_none_is(self, root):
+        table = upgrade(self.table(root, 2, 3))
+        assert not table.schema.field("id").nullable
+        assert table.count("id IS NULL") == 0
+        with pytest.raises(phalanx.InvalidInput, match="'id' holds NULL"):
+            table.append([{"id": None, "event_date": DAY_1, "country": "US"}])
+        table.append([{"id": 4, "event_date": DAY_2, "country": "US"}])
+        assert [row["id"] for row in content(table)] == [1, 2, 3, 4]
+        assert table.check().ok
+
+    def test_a_leaf_without_the_column(self, root):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")))
+        folder = table.leaf(1, (DAY_2,), rows((2, DAY_2, "US")))
+        lance.dataset(root / folder).drop_columns(["id"])
+        uri = table.commit()
+        assert phalanx.open(uri).count("id IS NULL") == 1
+        assert upgrade(uri).count("id IS NULL") == 1
+
+    def test_a_table_of_todays_specification(self, root):
+        write_foreign(root)
+        assert all(field.nullable for field in phalanx.open(root).schema)
+        assert not upgrade(root).schema.field("id").nullable
+
+
 class TestUpgrade:
     def test_the_same_rows_and_the_same_files(self, root):
         uri = appendix_c(root).commit()

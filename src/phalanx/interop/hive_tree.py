@@ -238,7 +238,7 @@ def _typed(
     head = Head(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
-        schema=schema.matched_by_name(),
+        schema=schema.all_nullable().matched_by_name(),
         specs=(spec,),
         spec_id=spec.id,
         max_field_id=max(schema.field_ids),
@@ -249,6 +249,7 @@ def _typed(
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
+        declared=schema.matched_by_name(),
     )
     return head, paths
 

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.interop.earlier import READ_BRANCH, READ_TAG
+from phalanx.interop.proof import proven_schema
 from phalanx.model.specs import PartitionField
 from phalanx.storage import fsync, lance_errors
 from phalanx.storage.head import Head
@@ -109,10 +110,12 @@ def _upgrade(snapshot: Snapshot, branches: str) -> None:
     head = _first_head(snapshot.head)
     durably, started = durable_by_default() and snapshot.location.is_local, time.time()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        taken = list(pool.map(lambda r: taken_over(snapshot.location, r, head.schema), leaves))
+        loose = snapshot.head.schema
+        taken = list(pool.map(lambda r: taken_over(snapshot.location, r, loose), leaves))
     reach("upgrade.leaves-pinned")
+    schema = proven_schema(snapshot.location, head, [leaf.row for leaf in taken])
     highest = max((leaf.max_field_id for leaf in taken), default=0)
-    head = replace(head, max_field_id=max(head.max_field_id, highest))
+    head = replace(head, schema=schema, max_field_id=max(head.max_field_id, highest))
     update = _update(snapshot, head, [leaf.row for leaf in taken])
     if durably:
         fsync.sync([snapshot.location.child(leaf.row.location) for leaf in taken], started)
@@ -154,6 +157,8 @@ def _first_head(head: Head) -> Head:
         salt=secrets.token_bytes(16),
         transaction_id=uuid.uuid4().hex,
         transactions="strong",
+        schema=head.written_schema,
+        declared=None,
         ours=True,
     )
 
