@@ -83,6 +83,44 @@ class TestNotNull:
         assert not upgrade(root).schema.field("id").nullable
 
 
+class TestColumns:
+    """A leaf that would be misread is refused before anything is written."""
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            (lambda t: t.select(["id", "country", "event_date"]), "has the id 1 for the column"),
+            (lambda t: t.select(["id"]), "has no column 'event_date'"),
+            (lambda t: t.set_column(0, "id", [pa.array(["05"])]), "'id' as string"),
+        ],
+    )
+    def test_refused(self, root, change, text):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        folders = [table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), rows((2, DAY_1, "US")))]
+        folders += [table.leaf(1, (DAY_2,), change(rows((2, DAY_2, "US"))))]
+        uri = table.commit()
+        before = [lance.dataset(root / name).version for name in ("__manifest", *folders)]
+        with pytest.raises(phalanx.UnsupportedTable, match=text):
+            upgrade(uri)
+        after = [lance.dataset(root / name).version for name in ("__manifest", *folders)]
+        assert after == before
+
+    def test_a_leaf_outside_of_the_table(self, root):
+        table = EarlierTable(root / "table", APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), folder="../out")
+        with pytest.raises(phalanx.PhalanxError, match="does not lie inside the table"):
+            upgrade(table.commit())
+
+    def test_a_narrower_type_is_widened(self, root):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        narrow = SCHEMA.set(0, pa.field("id", pa.int16(), nullable=False))
+        table.leaf(1, (DAY_1,), rows((7, DAY_1, "US")).cast(narrow))
+        table = upgrade(table.commit())
+        table.append([{"id": 2**40, "event_date": DAY_1, "country": "US"}])
+        assert [row["id"] for row in content(table)] == [7, 2**40]
+        assert table.check().ok
+
+
 class TestUpgrade:
     def test_the_same_rows_and_the_same_files(self, root):
         uri = appendix_c(root).commit()

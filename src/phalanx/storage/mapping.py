@@ -14,7 +14,7 @@ A column whose value the leaf's partition gives is never read from files: some o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,11 @@ class LeafMapping:
         Raises UnsupportedTable as `reading` does.
         """
         return self._dialect.knowing(given).predicate(where)
+
+    @property
+    def held_ids(self) -> Iterable[int]:
+        """The ids of the columns that the leaf has, those inside of structs included."""
+        return self._dialect.held_ids
 
     def needs_no_files(self, given: Given = ()) -> bool:
         """Whether the leaf's files need no rewrite to hold the table's columns.
@@ -306,6 +311,10 @@ class _LeafDialect(Lance):
         self._given: Mapping[int, Any] = {}
         for field in schema.tagged:
             self._add_default(field, default_of(field))
+
+    @property
+    def held_ids(self) -> Iterable[int]:
+        return self._physical.keys()
 
     def _add_default(self, field: pa.Field, value: pa.Scalar | None) -> None:
         """Keep the default of a column, and for a struct the values of its fields."""
