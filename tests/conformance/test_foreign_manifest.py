@@ -99,7 +99,8 @@ class TestForeignManifests:
         assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
         assert [spec.id for spec in table.specs] == [1, 2]
         assert table.spec.id == 2
-        assert table.schema == SCHEMA
+        # Nobody has proven the declared NOT NULL.
+        assert table.schema == pa.schema([field.with_nullable(True) for field in SCHEMA])
 
     def test_it_is_pruned_across_specs(self, root):
         write_foreign(root)

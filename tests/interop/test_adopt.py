@@ -317,6 +317,48 @@ class TestValues:
             adopt(root, SCHEMA, ["country"], [("US", path), (("US",), path)])
 
 
+class TestLeavesOfTables:
+    """The rows of a strong table are in detached versions, which a path does not lead to."""
+
+    @pytest.fixture
+    def leaf(self, tmp_path):
+        (leaf,) = (
+            phalanx.create(tmp_path / "other", table_of(lines(1, 2)), ["country"])
+            .scan()
+            .plan()
+            .leaves
+        )
+        assert lance.dataset(leaf.uri).count_rows() == 0
+        return leaf
+
+    def test_a_path_is_refused(self, root, leaf):
+        with pytest.raises(
+            phalanx.InvalidInput, match=r"detached versions.*lance\.dataset"
+        ) as refusal:
+            adopt(root, SCHEMA, ["country"], {"US": leaf.uri})
+        assert leaf.uri in str(refusal.value)
+        assert not root.exists()
+
+    def test_also_if_main_has_rows(self, root, leaf, tmp_path):
+        phalanx.open(tmp_path / "other").optimize()
+        with pytest.raises(phalanx.InvalidInput, match="detached versions"):
+            adopt(root, SCHEMA, ["country"], {"US": leaf.uri})
+
+    def test_a_version_that_is_open_is_adopted(self, root, leaf):
+        dataset = lance.dataset(leaf.uri, version=int(leaf.version))
+        table = adopt(root, SCHEMA, ["country"], {"US": dataset})
+        assert content(table) == lines(1, 2)
+        assert table.check().ok
+
+    def test_in_an_object_store(self, s3_options, request):
+        base = f"s3://lake/{request.node.name}"
+        options = {"storage_options": s3_options}
+        other = phalanx.create(f"{base}/other", table_of(lines(1)), ["country"], **options)
+        (leaf,) = other.scan().plan().leaves
+        with pytest.raises(phalanx.InvalidInput, match="detached versions"):
+            adopt(f"{base}/table", SCHEMA, ["country"], {"US": leaf.uri}, **options)
+
+
 class TestSchemas:
     @pytest.mark.parametrize(
         ("schema", "message"),

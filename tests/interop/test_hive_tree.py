@@ -264,6 +264,153 @@ def publish(root, *entries):
     )
 
 
+class TestNotNull:
+    """NOT NULL in the schema of a leaf, or in a declared one, says nothing about other leaves."""
+
+    REQUIRED = pa.schema([("id", pa.int64()), pa.field("x", pa.int64(), nullable=False)])
+    OPTIONAL = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+
+    @pytest.fixture
+    def mixed(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1, "x": 1}], self.REQUIRED)
+        write_leaf(root, "c=B.lance", [{"id": 2, "x": None}, {"id": 3, "x": 3}], self.OPTIONAL)
+        return root
+
+    def test_every_column_of_a_tree_may_be_null(self, mixed):
+        table = phalanx.open(mixed)
+        assert all(field.nullable for field in table.schema)
+        assert ids(table, "x IS NULL") == [2]
+        assert ids(table, "x IS NOT NULL") == [1, 3]
+        assert table.count("x IS NULL") == 1
+
+    def test_also_a_declared_one(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1}])
+        write_leaf(root, "c=__HIVE_DEFAULT_PARTITION__.lance", [{"id": 2}])
+        required = pa.field("c", pa.string(), nullable=False)
+        table = phalanx.open(root, schema=pa.schema([("id", pa.int64()), required]))
+        assert ids(table, "c IS NULL") == [2]
+        assert ids(table, "c IS NOT NULL") == [1]
+
+    def test_fields_of_structs_too(self, root):
+        inner = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+        required = pa.schema([("id", pa.int64()), pa.field("s", inner, nullable=False)])
+        write_leaf(root, "c=A.lance", [{"id": 1, "s": {"x": 1}}], required)
+        write_leaf(root, "c=B.lance", [{"id": 2, "s": {"x": None}}, {"id": 3, "s": {"x": 3}}])
+        assert ids(phalanx.open(root), "s.x IS NULL") == [2]
+
+    def test_rows_are_added_to_leaves_as_their_schema_says(self, mixed):
+        table = phalanx.open(mixed)
+        table.append([{"id": 4, "x": 4, "c": "A"}])
+        assert ids(table, "c = 'A'") == [1, 4]
+        with pytest.raises(phalanx.InvalidInput, match="'x' holds NULL"):
+            table.append([{"id": 5, "x": None, "c": "A"}])
+
+    def test_a_column_stays_not_null_in_a_table_if_no_row_is_null(self, mixed):
+        shutil.rmtree(mixed / "c=B.lance")
+        table = hive.adopt(mixed)
+        assert [field.nullable for field in table.schema] == [True, False, True]
+        assert table.check().ok
+        with pytest.raises(phalanx.InvalidInput, match="'x' holds NULL"):
+            table.append([{"id": 5, "x": None, "c": "A"}])
+
+    def test_otherwise_it_may_be_null(self, mixed):
+        table = hive.adopt(mixed)
+        assert all(field.nullable for field in table.schema)
+        table.delete("x IS NOT NULL")
+        assert ids(table) == [2]
+        table.append([{"id": 5, "x": None, "c": "A"}])
+        assert ids(phalanx.open(mixed), "x IS NULL") == [2, 5]
+        assert table.check().ok
+
+    def test_a_partition_column_with_a_folder_for_null(self, root):
+        write_leaf(root, "c=A.lance", [{"id": 1}])
+        write_leaf(root, "c=__HIVE_DEFAULT_PARTITION__.lance", [{"id": 2}])
+        columns = {"id": pa.int64(), "c": pa.string()}
+        required = [pa.field(name, type, nullable=False) for name, type in columns.items()]
+        table = hive.adopt(root, schema=pa.schema(required))
+        assert [field.nullable for field in table.schema] == [False, True]
+        table.delete("c IS NOT NULL")
+        assert ids(table) == [2]
+
+
+class TestTypes:
+    """Leaves may differ in their types as long as the table's type holds all values."""
+
+    NEW_YORK = pa.timestamp("us", "America/New_York")
+
+    def write(self, root, *columns):
+        for number, (value, type) in enumerate(columns):
+            rows = pa.table({"id": [number], "x": pa.array([value], type)})
+            write_leaf(root, f"c={number}.lance", rows)
+        return root
+
+    @pytest.mark.parametrize(
+        ("wide", "narrow"),
+        [
+            ((1, pa.int64()), (2, pa.int8())),
+            ((1.5, pa.float64()), (0.25, pa.float32())),
+            ((Decimal("1.50"), pa.decimal128(12, 2)), (Decimal("0.25"), pa.decimal128(4, 2))),
+            (("a", pa.string()), ("b", pa.large_string())),
+            (([1], pa.list_(pa.int64())), ([2], pa.list_(pa.int32()))),
+        ],
+    )
+    def test_narrower_types_are_widened(self, root, wide, narrow):
+        table = phalanx.open(self.write(root, wide, narrow))
+        assert table.schema.field("x").type == wide[1]
+        assert table.to_arrow().sort_by("id")["x"].to_pylist() == [wide[0], narrow[0]]
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ((1.5, pa.float32()), (1e300, pa.float64())),
+            ((1, pa.int32()), (2**40, pa.int64())),
+            ((1, pa.int32()), (2, pa.int64())),
+            ((1, pa.int64()), ("05", pa.string())),
+            ((1, pa.int64()), ("x", pa.string())),
+            ((dt.datetime(2025, 1, 1), pa.timestamp("us")), (dt.datetime(2025, 1, 1), NEW_YORK)),
+            (
+                ({"a": 1}, pa.struct([("a", pa.int32())])),
+                ({"a": 2}, pa.struct([("a", pa.int64())])),
+            ),
+            (([1], pa.list_(pa.int32())), ([2], pa.list_(pa.int64()))),
+        ],
+    )
+    def test_others_are_refused_by_leaf_and_column(self, root, first, second):
+        table = phalanx.open(self.write(root, first, second))
+        with pytest.raises(
+            phalanx.UnsupportedTable, match=r"leaf .*c=1\.lance has .*'x"
+        ) as refusal:
+            table.to_arrow()
+        assert "schema" in str(refusal.value)
+        with pytest.raises(phalanx.UnsupportedTable, match=r"c=1\.lance"):
+            table.count("x IS NOT NULL" if pa.types.is_nested(first[1]) else "x = x")
+        assert ids(table, "c = 0") == [0]
+        assert table.scan(["id"]).to_arrow().num_rows == 2, "other columns are read"
+
+    def test_filters_on_fields_of_structs(self, root):
+        inner = pa.struct([("a", pa.int32())]), pa.struct([("a", pa.string())])
+        table = phalanx.open(self.write(root, ({"a": 1}, inner[0]), ({"a": "01"}, inner[1])))
+        with pytest.raises(phalanx.UnsupportedTable, match=r"c=1\.lance"):
+            table.scan(["id"], where="x.a = 1").to_arrow()
+
+    def test_a_declared_type_that_holds_all_values(self, root):
+        self.write(root, (1, pa.int32()), (2**40, pa.int64()))
+        schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+        assert phalanx.open(root, schema=schema).count("x > 1") == 1
+
+    def test_what_the_path_gives_is_not_read_from_files(self, root):
+        write_leaf(root, "m=01.lance", [{"id": 1, "m": "01"}])
+        schema = pa.schema([("id", pa.int64()), ("m", pa.int32())])
+        assert phalanx.open(root, schema=schema).scan(where="m = 1").to_arrow().to_pylist() == [
+            {"id": 1, "m": 1}
+        ]
+
+    def test_a_date_that_is_no_timestamp(self, root):
+        self.write(root, (dt.datetime(2025, 1, 1), pa.timestamp("us")), (2**30, pa.date32()))
+        with pytest.raises(phalanx.UnsupportedTable, match=r"c=1\.lance.*'x'"):
+            phalanx.open(root).to_arrow()
+
+
 class TestFunctions:
     def write(self, root, level, rows, partition_by):
         write_leaf(root, f"{level}.lance", rows)

@@ -39,6 +39,88 @@ def manifest(root):
     return lance.dataset(root / "__manifest")
 
 
+class TestNotNull:
+    """The schema of the appendices says that `id` is NOT NULL."""
+
+    def table(self, root, *ids):
+        optional = pa.schema([field.with_nullable(True) for field in SCHEMA])
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), read_version=1)
+        table.leaf(1, (DAY_2,), rows(*((id, DAY_2, "US") for id in ids), schema=optional))
+        return table.commit()
+
+    def test_rows_that_are_null_all_the_same(self, root):
+        uri = self.table(root, 2, None)
+        assert phalanx.open(uri).count("id IS NULL") == 1
+        table = upgrade(uri)
+        assert table.schema.field("id").nullable
+        table.delete("id IS NOT NULL")
+        assert table.to_arrow()["id"].to_pylist() == [None]
+        assert table.check().ok
+
+    def test_the_column_stays_not_null_if_none_is(self, root):
+        table = upgrade(self.table(root, 2, 3))
+        assert not table.schema.field("id").nullable
+        assert table.count("id IS NULL") == 0
+        with pytest.raises(phalanx.InvalidInput, match="'id' holds NULL"):
+            table.append([{"id": None, "event_date": DAY_1, "country": "US"}])
+        table.append([{"id": 4, "event_date": DAY_2, "country": "US"}])
+        assert [row["id"] for row in content(table)] == [1, 2, 3, 4]
+        assert table.check().ok
+
+    def test_a_leaf_without_the_column(self, root):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")))
+        folder = table.leaf(1, (DAY_2,), rows((2, DAY_2, "US")))
+        lance.dataset(root / folder).drop_columns(["id"])
+        uri = table.commit()
+        assert phalanx.open(uri).count("id IS NULL") == 1
+        assert upgrade(uri).count("id IS NULL") == 1
+
+    def test_a_table_of_todays_specification(self, root):
+        write_foreign(root)
+        assert all(field.nullable for field in phalanx.open(root).schema)
+        assert not upgrade(root).schema.field("id").nullable
+
+
+class TestColumns:
+    """A leaf that would be misread is refused before anything is written."""
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            (lambda t: t.select(["id", "country", "event_date"]), "has the id 1 for the column"),
+            (lambda t: t.select(["id"]), "has no column 'event_date'"),
+            (lambda t: t.set_column(0, "id", [pa.array(["05"])]), "'id' as string"),
+        ],
+    )
+    def test_refused(self, root, change, text):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        folders = [table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), rows((2, DAY_1, "US")))]
+        folders += [table.leaf(1, (DAY_2,), change(rows((2, DAY_2, "US"))))]
+        uri = table.commit()
+        before = [lance.dataset(root / name).version for name in ("__manifest", *folders)]
+        with pytest.raises(phalanx.UnsupportedTable, match=text):
+            upgrade(uri)
+        after = [lance.dataset(root / name).version for name in ("__manifest", *folders)]
+        assert after == before
+
+    def test_a_leaf_outside_of_the_table(self, root):
+        table = EarlierTable(root / "table", APPENDIX_A_SCHEMA, {1: BY_DATE})
+        table.leaf(1, (DAY_1,), rows((1, DAY_1, "US")), folder="../out")
+        with pytest.raises(phalanx.PhalanxError, match="does not lie inside the table"):
+            upgrade(table.commit())
+
+    def test_a_narrower_type_is_widened(self, root):
+        table = EarlierTable(root, APPENDIX_A_SCHEMA, {1: BY_DATE})
+        narrow = SCHEMA.set(0, pa.field("id", pa.int16(), nullable=False))
+        table.leaf(1, (DAY_1,), rows((7, DAY_1, "US")).cast(narrow))
+        table = upgrade(table.commit())
+        table.append([{"id": 2**40, "event_date": DAY_1, "country": "US"}])
+        assert [row["id"] for row in content(table)] == [7, 2**40]
+        assert table.check().ok
+
+
 class TestUpgrade:
     def test_the_same_rows_and_the_same_files(self, root):
         uri = appendix_c(root).commit()

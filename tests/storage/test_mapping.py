@@ -239,7 +239,7 @@ class TestColumns:
         want = evolution.change_type(have, "s.a", pa.int64())
         rows = pa.array([{"a": 1, "b": 1}, None, {"a": 3, "b": None}], have.arrow.field(0).type)
         batch = pa.record_batch([rows], schema=have.arrow).slice(1)
-        found = LeafMapping(have, want).reading(["s"]).batch(batch, row_ids=False)
+        found = LeafMapping(have, want, "leaf").reading(["s"]).batch(batch, row_ids=False)
         assert found.column("s").to_pylist() == [None, {"a": 3, "b": None}]
         found.validate(full=True)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput, TableExists, UnsupportedTable
 from phalanx.interop import hive_layout
 from phalanx.interop.hive_tree import Unconfirmed, tested_functions
+from phalanx.interop.proof import proven_schema
 from phalanx.model.properties import LAYOUT, check_new
 from phalanx.model.schema import field_id
 from phalanx.model.specs import PartitionSpec
@@ -78,6 +79,7 @@ def adopt(
             list(pool.map(lambda row: _check_functions(location, row, plain), tree.leaves.rows()))
             reach("adopt.leaves-checked")
             rows = list(pool.map(lambda row: _pinned(location, row, head), tree.leaves.rows()))
+        head = replace(head, schema=proven_schema(location, head, rows))
         update = first_update(head)
         for row in rows:
             update.put_namespaces(row, head.spec)
@@ -102,7 +104,7 @@ def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
     check_new(properties)
     if LAYOUT.of({LAYOUT.name: "hive", **properties}) != "hive":
         raise InvalidInput("a tree of key=value folders has the layout 'hive'")
-    schema = tree.head.schema.matched_by_id()
+    schema = tree.head.written_schema.matched_by_id()
     check_storable(schema)
     spec = _plain_spec(tree.head.spec)
     hive_layout.adapted(spec, schema)

@@ -261,7 +261,7 @@ def _typed(
     head = _TreeHead(
         sequence=1,
         committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
-        schema=schema.matched_by_name(),
+        schema=schema.all_nullable().matched_by_name(),
         specs=(spec,),
         spec_id=spec.id,
         max_field_id=max(schema.field_ids),
@@ -272,6 +272,7 @@ def _typed(
         properties=_PROPERTIES,
         reader_features=frozenset({PARTITION_COLUMNS}),
         ours=False,
+        declared=schema.matched_by_name(),
         held=None if stored is None else tuple(stored.tagged.names),
     )
     if first is not None:
@@ -303,12 +304,12 @@ class _TreeHead(Head):
 
     def _as_held(self, columns: StoredColumns) -> StoredColumns:
         """Those of the first leaf come first, also partition columns, then those that it lacks."""
-        fields = {field.name: field for field in self.schema.tagged}
+        fields = {field.name: field for field in self.written_schema.tagged}
         held = [fields[name] for name in self.held or () if name in fields]
         if not held:
             return columns
         held += [field for field in columns.schema.tagged if field not in held]
-        chosen = pa.schema(held, metadata=self.schema.tagged.metadata)
+        chosen = pa.schema(held, metadata=self.written_schema.tagged.metadata)
         return replace(columns, schema=TableSchema(chosen))
 
 

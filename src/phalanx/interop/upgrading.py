@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput, PhalanxError, UnsupportedTable
 from phalanx.interop.earlier import READ_BRANCH, READ_TAG
+from phalanx.interop.proof import proven_schema
 from phalanx.model.specs import PartitionField
 from phalanx.storage import fsync, lance_errors
 from phalanx.storage.head import Head
@@ -36,7 +37,7 @@ from phalanx.storage.manifest import ManifestVersion, SwapLost, exists
 from phalanx.storage.manifest_update import NAMESPACE, VERSION, ManifestUpdate
 from phalanx.storage.names import spec_of, without_branch
 from phalanx.storage.records import LeafRow, TransactionRecord
-from phalanx.storage.taken_leaves import taken_over
+from phalanx.storage.taken_leaves import check_columns, taken_over
 from phalanx.table.table import Table
 from phalanx.transaction import lock
 from phalanx.transaction.commit import durable_by_default
@@ -69,7 +70,7 @@ def upgrade(
         TableNotFound: There is no table.
         InvalidInput: `branches` has another value.
         UnsupportedTable: A partition expression cannot be computed here, a leaf is read on a
-            branch, or a leaf does not have the table's field ids.
+            branch, or a leaf does not have the table's columns, with their types and field ids.
         ConflictError: Another client kept writing. Nothing was changed; try again.
     """
     if branches not in (REFUSE, COPY):
@@ -109,10 +110,13 @@ def _upgrade(snapshot: Snapshot, branches: str) -> None:
     head = _first_head(snapshot.head)
     durably, started = durable_by_default() and snapshot.location.is_local, time.time()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        taken = list(pool.map(lambda r: taken_over(snapshot.location, r, head.schema), leaves))
+        location, theirs = snapshot.location, snapshot.head
+        list(pool.map(lambda row: check_columns(location, theirs, row), leaves))
+        taken = list(pool.map(lambda row: taken_over(location, theirs, row), leaves))
     reach("upgrade.leaves-pinned")
+    schema = proven_schema(snapshot.location, head, [leaf.row for leaf in taken])
     highest = max((leaf.max_field_id for leaf in taken), default=0)
-    head = replace(head, max_field_id=max(head.max_field_id, highest))
+    head = replace(head, schema=schema, max_field_id=max(head.max_field_id, highest))
     update = _update(snapshot, head, [leaf.row for leaf in taken])
     if durably:
         fsync.sync([snapshot.location.child(leaf.row.location) for leaf in taken], started)
@@ -154,6 +158,8 @@ def _first_head(head: Head) -> Head:
         salt=secrets.token_bytes(16),
         transaction_id=uuid.uuid4().hex,
         transactions="strong",
+        schema=head.written_schema,
+        declared=None,
         ours=True,
     )
 

@@ -27,6 +27,46 @@ def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
     return False
 
 
+def keeps_values(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether every value of one type is the same value in another, which may be the same type.
+
+    Types that differ only in how values lie in memory hold the same values. Inside of other types,
+    nothing is said about NULL.
+    """
+    t = pa.types
+    if old == new or is_wider(old, new):
+        return True
+    if t.is_dictionary(old):
+        return keeps_values(old.value_type, new)
+    if any(kind(old) and kind(new) for kind in (_is_text, _is_binary)):
+        return True
+    if t.is_map(old) and t.is_map(new):
+        pairs = [(old.key_type, new.key_type), (old.item_type, new.item_type)]
+    elif _is_list(old) and _is_list(new):
+        pairs = [(old.value_type, new.value_type)]
+    elif t.is_fixed_size_list(old) and t.is_fixed_size_list(new):
+        pairs = [(old.value_type, new.value_type)] if old.list_size == new.list_size else []
+    elif t.is_struct(old) and t.is_struct(new):
+        names = [[type.field(i).name for i in range(type.num_fields)] for type in (old, new)]
+        both = range(old.num_fields) if names[0] == names[1] else ()
+        pairs = [(old.field(i).type, new.field(i).type) for i in both]
+    else:
+        pairs = []
+    return bool(pairs) and all(keeps_values(*pair) for pair in pairs)
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def _is_binary(type: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
+def _is_list(type: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type) or pa.types.is_large_list(type))
+
+
 def promotions(type: pa.DataType) -> list[pa.DataType]:
     """The wider types that the source of a partition field may become, narrowest first.
 

@@ -110,6 +110,11 @@ class TableSchema:
         metadata.pop(_BY_NAME, None)
         return metadata or None
 
+    def all_nullable(self) -> TableSchema:
+        """This schema with every field nullable, also inside of others; keys of maps are not."""
+        fields = [_nullable(field) for field in self.tagged]
+        return TableSchema(pa.schema(fields, metadata=self.tagged.metadata))
+
     def ids_for(self, schema: pa.Schema) -> TableSchema:
         """Another schema with the ids that columns of the same names have here.
 
@@ -284,6 +289,16 @@ def _retag(field: pa.Field, tag: Any) -> pa.Field:
         metadata[FIELD_ID] = value.encode()
     children = [_retag(child, tag) for child in _children(field.type)]
     return pa.field(field.name, _rebuilt(field.type, children), field.nullable, metadata or None)
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    type = field.type
+    if pa.types.is_map(type):
+        item = _nullable(type.item_field)
+        type = pa.map_(type.key_field, item, keys_sorted=type.keys_sorted)
+    else:
+        type = _rebuilt(type, [_nullable(child) for child in _children(type)])
+    return field.with_type(type).with_nullable(True)
 
 
 def _ids(field: pa.Field) -> Iterator[int]:

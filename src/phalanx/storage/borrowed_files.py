@@ -24,6 +24,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from phalanx.errors import InvalidInput, StorageError
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage.field_ids import lance_schema
+from phalanx.storage.files import DETACHED, version_of
 from phalanx.storage.lance_errors import LANCE_ERRORS, raise_interrupt
 from phalanx.storage.leaf import BATCH_ROWS, GONE, Leaf
 from phalanx.storage.leaf_delta import LeafDelta, Written
@@ -39,7 +40,8 @@ class BorrowedDataset:
     def __init__(self, source: Any, table: Location) -> None:
         """`source` is a path, a URI or an open dataset; it is opened with the table's options.
 
-        Raises InvalidInput if it cannot be opened or lies inside of the table.
+        Raises InvalidInput if it cannot be opened, lies inside of the table, or is a path whose
+        newest version may not be the one that is meant.
         """
         refuse_forked()
         if isinstance(source, lance.LanceDataset):
@@ -54,6 +56,7 @@ class BorrowedDataset:
                 raise InvalidInput(
                     f"{source} cannot be opened as a Lance dataset: {reason}"
                 ) from None
+            _refuse_detached(self._dataset)
         else:
             raise InvalidInput(f"a Lance dataset is a path, a URI or open, not {source!r}")
         self._location = Location(self._dataset.uri, table.options)
@@ -151,6 +154,16 @@ class BorrowedDataset:
                 gone = np.setdiff1d(np.arange(own.physical_rows, dtype=np.uint64), offsets)
                 addresses.append(gone + (np.uint64(lent.fragment_id) << np.uint64(32)))
         return np.concatenate(addresses) if addresses else np.zeros(0, np.uint64)
+
+
+def _refuse_detached(dataset: Any) -> None:
+    """Refuse a dataset with detached versions, such as a leaf: its rows may be on no branch."""
+    paths = dataset.all_files().read_all().column("path").to_pylist()
+    if any((version_of(path) or 0) >= DETACHED for path in paths):
+        raise InvalidInput(
+            f"the dataset {dataset.uri} has detached versions, as a leaf of a table has, and main "
+            "may not show its rows: pass the version that you mean, opened with lance.dataset"
+        )
 
 
 def _walk(field: Any) -> Iterator[int]:

@@ -70,6 +70,9 @@ class Head:
     indexes: Mapping[str, IndexDefinition] = field(default_factory=dict)
     #: False for a manifest that another client wrote: it has no head row and is read-only.
     ours: bool = True
+    #: The schema as another client has declared it; None for a table of ours. Nobody has checked
+    #: its NOT NULL, so that every column of `schema` is nullable.
+    declared: TableSchema | None = None
 
     @staticmethod
     def first(schema: TableSchema, spec: PartitionSpec, now: dt.datetime, mode: str) -> Head:
@@ -105,6 +108,11 @@ class Head:
         """Whether new files hold the columns of identity partition fields."""
         chosen = MATERIALIZE.of(self.properties)
         return self.materializes_by_default if chosen is None else chosen
+
+    @property
+    def written_schema(self) -> TableSchema:
+        """What new rows must fit: also the NOT NULL that another client has declared."""
+        return self.schema if self.declared is None else self.declared
 
     def with_features(self) -> Head:
         """This head with the features that its properties need. None is ever taken away."""
@@ -143,7 +151,8 @@ class Head:
             spec = next(spec for spec in self.specs if spec.id == spec_id)
             chosen = MATERIALIZE.of(self.properties)
             materialize = False if not self.materializes else chosen
-            known = spec, stored_columns(self.schema, spec, materialize, all_given=not self.ours)
+            schema = self.written_schema
+            known = spec, stored_columns(schema, spec, materialize, all_given=not self.ours)
             self._stored_by_spec[spec_id] = known
         return known
 
@@ -270,7 +279,7 @@ class Head:
         return Head(
             sequence=version,
             committed_at=dt.datetime.fromtimestamp(0, dt.UTC),
-            schema=schema,
+            schema=schema.all_nullable(),
             specs=tuple(specs),
             spec_id=specs[-1].id,
             max_field_id=max(schema.field_ids),
@@ -279,6 +288,7 @@ class Head:
             transaction_id="",
             transactions="strong" if strong else "weak",
             ours=False,
+            declared=schema,
         )
 
     def check_writable(self, uri: str) -> None:

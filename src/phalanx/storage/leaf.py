@@ -42,7 +42,15 @@ from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
-from phalanx.storage.mapping import ADDRESS, FRAGMENT_BITS, ROW_ID, LeafMapping, Reading, mapping_of
+from phalanx.storage.mapping import (
+    ADDRESS,
+    FRAGMENT_BITS,
+    ROW_ID,
+    LeafMapping,
+    Reading,
+    UnfitValue,
+    mapping_of,
+)
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafRow
 
 #: The version of a newly created leaf, which has no rows.
@@ -660,6 +668,8 @@ def evaluating(
     """
     try:
         yield None if where is None else mapping.filter(where, given)
+    except UnfitValue as error:
+        raise UnsupportedTable(f"of the leaf {uri}, {error}") from None
     except (ValueError, OSError) as error:
         lance_errors.raise_interrupt(error)
         if lance_errors.is_damage(error):

@@ -5,25 +5,30 @@ schema: a renamed column has its new name, a widened column its new type, a colu
 later has its default, and a dropped column is not there. The same is true for filters. A column
 that was dropped and added again has another id and does not show the old values.
 
+A leaf that another client has written may have a type that the table's type does not hold. Such a
+column cannot be read, and neither can filters on it; the other columns can.
+
 A column whose value the leaf's partition gives is never read from files: some of them may lack it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from lance.schema import LanceSchema
 
+from phalanx.errors import UnsupportedTable
 from phalanx.lru import LruCache
 from phalanx.model.defaults import absent, default_of, repeated
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import quote
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Column, Predicate
+from phalanx.model.promotion import keeps_values
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.model.spelling import arrow_literal, type_name
 from phalanx.storage.field_ids import ids_of
@@ -39,19 +44,42 @@ _READINGS = 256
 _Convert = Callable[[pa.Array], pa.Array]
 
 
+class UnfitValue(UnsupportedTable):
+    """A value of a leaf is none of the table's type, although most are."""
+
+
+class _Unfit(Exception):
+    """The type of a leaf's column has values that are none of the table's type."""
+
+    def __init__(self, have: pa.Field, want: pa.Field) -> None:
+        self.path = [want.name]
+        self.have, self.want = have.type, want.type
+
+
 class LeafMapping:
     """How a leaf with one schema is read as if it had the table's."""
 
-    def __init__(self, physical: TableSchema, schema: TableSchema) -> None:
+    def __init__(self, physical: TableSchema, schema: TableSchema, uri: str) -> None:
+        """`uri` is of the leaf; of any leaf with the same schema if all columns can be read."""
         self._schema = schema
         self._fields = {field_id(field): field for field in physical.tagged}
         self._names = {field_id(field): field.name for field in schema.tagged}
-        self._sources = {field.name: _source(field, self._fields) for field in schema.tagged}
-        self._dialect = _LeafDialect(physical.columns, schema)
+        self._sources: dict[str, _Source | None] = {}
+        #: Why columns cannot be read, by their names.
+        self.unfit: dict[str, str] = {}
+        for field in schema.tagged:
+            try:
+                self._sources[field.name] = _source(field, self._fields)
+            except _Unfit as unfit:
+                self.unfit[field.name] = _unfit_text(uri, unfit)
+        self._dialect = _LeafDialect(physical.columns, schema, self.unfit)
         self._readings: LruCache[tuple[str, ...], Reading] = LruCache(_READINGS)
 
     def reading(self, names: Sequence[str], given: Given = ()) -> Reading:
-        """How some of the table's columns are read from a leaf whose partition gives some."""
+        """How some of the table's columns are read from a leaf whose partition gives some.
+
+        Raises UnsupportedTable for a column whose values are none of the table's type.
+        """
         values = self._given(names, [given])
         if not values:
             return self._plain_reading(tuple(names))
@@ -72,8 +100,11 @@ class LeafMapping:
         return reading
 
     def _reading(self, names: Sequence[str], given: Mapping[str, _Values]) -> Reading:
+        for name in names:
+            if name in self.unfit and name not in given:
+                raise UnsupportedTable(self.unfit[name])
         fields = [self._schema.arrow.field(name) for name in names]
-        return Reading(fields, [given.get(name) or self._sources[name] for name in names])
+        return Reading(fields, [given.get(name) or self._sources.get(name) for name in names])
 
     def _given(self, names: Sequence[str], given: Sequence[Given]) -> dict[str, pa.Array]:
         """The values of the columns among `names` that are given, one for each leaf."""
@@ -89,8 +120,16 @@ class LeafMapping:
         return domain_of(self._schema.arrow.field(name).type).array(keys)
 
     def filter(self, where: Predicate, given: Given = ()) -> str:
-        """A predicate on the table's columns as a filter on the leaf's."""
+        """A predicate on the table's columns as a filter on the leaf's.
+
+        Raises UnsupportedTable as `reading` does.
+        """
         return self._dialect.knowing(given).predicate(where)
+
+    @property
+    def held_ids(self) -> Iterable[int]:
+        """The ids of the columns that the leaf has, those inside of structs included."""
+        return self._dialect.held_ids
 
     def needs_no_files(self, given: Given = ()) -> bool:
         """Whether the leaf's files need no rewrite to hold the table's columns.
@@ -174,7 +213,12 @@ class _Source:
 
     def array(self, batch: pa.RecordBatch) -> pa.Array:
         array = batch.column(self.name)
-        return array if self.convert is None else self.convert(array)
+        if self.convert is None:
+            return array
+        try:
+            return self.convert(array)
+        except pa.ArrowInvalid as error:
+            raise UnfitValue(f"the column {self.name!r} cannot be read: {error}") from None
 
 
 def _source(field: pa.Field, physical: dict[int, pa.Field]) -> _Source | None:
@@ -184,15 +228,24 @@ def _source(field: pa.Field, physical: dict[int, pa.Field]) -> _Source | None:
 
 
 def _conversion(have: pa.Field, want: pa.Field) -> _Convert | None:
-    """The conversion of values between two fields with the same id; None if none is needed."""
+    """The conversion of values between two fields with the same id; None if none is needed.
+
+    Raises _Unfit where values would change.
+    """
     if have.type.equals(want.type, check_metadata=True):
         return None
     if not (pa.types.is_struct(have.type) and pa.types.is_struct(want.type)):
         if have.type == want.type:
             return None
+        if not keeps_values(have.type, want.type):
+            raise _Unfit(have, want)
         return lambda array: array.cast(_plain(want))
     physical = {field_id(f): f for f in _children(have)}
-    sources = [(child, _source(child, physical)) for child in _children(want)]
+    try:
+        sources = [(child, _source(child, physical)) for child in _children(want)]
+    except _Unfit as unfit:
+        unfit.path.insert(0, want.name)
+        raise
     names, type = [child.name for child in _children(want)], _plain(want)
 
     def convert(array: pa.Array) -> pa.Array:
@@ -209,6 +262,15 @@ def _conversion(have: pa.Field, want: pa.Field) -> _Convert | None:
         return pa.Array.from_buffers(type, len(struct), struct.buffers()[:1], children=parts)
 
     return convert
+
+
+def _unfit_text(uri: str, unfit: _Unfit) -> str:
+    column = ".".join(unfit.path)
+    return (
+        f"the leaf {uri} has the column {column!r} as {unfit.have}, which the table's "
+        f"{unfit.want} cannot hold unchanged: give the table a schema with a type that holds both, "
+        "or write the leaf again"
+    )
 
 
 def _is_held(field: pa.Field, physical: dict[int, pa.Field]) -> bool:
@@ -240,13 +302,19 @@ def constant(field: pa.Field, rows: int) -> pa.Array:
 class _LeafDialect(Lance):
     """Lance's SQL, with a leaf's columns instead of the table's."""
 
-    def __init__(self, physical: dict[int, Column], schema: TableSchema) -> None:
+    def __init__(
+        self, physical: dict[int, Column], schema: TableSchema, unfit: Mapping[str, str]
+    ) -> None:
         #: The leaf's columns by field id, including those inside structs.
-        self._physical = physical
+        self._physical, self._unfit = physical, unfit
         self._defaults: dict[int, pa.Scalar] = {}
         self._given: Mapping[int, Any] = {}
         for field in schema.tagged:
             self._add_default(field, default_of(field))
+
+    @property
+    def held_ids(self) -> Iterable[int]:
+        return self._physical.keys()
 
     def _add_default(self, field: pa.Field, value: pa.Scalar | None) -> None:
         """Keep the default of a column, and for a struct the values of its fields."""
@@ -268,6 +336,8 @@ class _LeafDialect(Lance):
     def name(self, column: Column) -> str:
         if column.field_id in self._given:
             return _literal(self._given[column.field_id], column.type)
+        if column.path[0] in self._unfit:
+            raise UnsupportedTable(self._unfit[column.path[0]])
         own = self._physical.get(column.field_id)
         if own is None:
             return self._default(column)
@@ -307,6 +377,7 @@ def mapping_of(physical: LanceSchema, handle: Any, schema: TableSchema) -> LeafM
         own = schema.ids_for(handle.schema)
     else:
         own = TableSchema.numbered(handle.schema, ids_of(physical))
-    mapping = LeafMapping(own, schema)
-    _mappings.put(schema, [(physical, mapping), *mappings][:_SHAPES])
+    mapping = LeafMapping(own, schema, handle.uri)
+    if not mapping.unfit:  # what it says would name another leaf
+        _mappings.put(schema, [(physical, mapping), *mappings][:_SHAPES])
     return mapping

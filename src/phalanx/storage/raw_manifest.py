@@ -470,6 +470,8 @@ def _rebuilt_head(manifest: ManifestVersion, rows: Sequence[RawRow]) -> Head | N
     times = [row.committed_at for row in rows if row.committed_at is not None]
     return replace(
         copy,
+        schema=copy.written_schema,
+        declared=None,
         sequence=max(sequences, default=1),
         committed_at=max(times, default=dt.datetime.now(dt.UTC)),
         table_id=manifest.metadata[TABLE_ID_KEY],

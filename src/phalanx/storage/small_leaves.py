@@ -24,7 +24,7 @@ import pyarrow as pa
 from lance import DatasetBasePath
 from lance.fragment import DataFile, FragmentMetadata
 
-from phalanx.errors import CorruptTable
+from phalanx.errors import CorruptTable, UnsupportedTable
 from phalanx.lru import LruCache
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate, columns_of
@@ -171,17 +171,17 @@ def _blaming(
     columns: Sequence[str],
     where: Predicate | None,
 ) -> Iterator[None]:
-    """Where a file of a bundle is damaged, the error names the leaf that it is of.
+    """Where a leaf of a bundle cannot be read, the error names it.
 
     Lance does not say which one: each is read by itself until one fails.
     """
     try:
         yield
-    except CorruptTable as error:
+    except (CorruptTable, UnsupportedTable) as error:
         for member in members:
             for _ in member.leaf(location, schema).scan(member.version, columns, where):
                 pass
-        raise CorruptTable(str(error).replace(part.uri, f"{location.uri}/*")) from None
+        raise type(error)(str(error).replace(part.uri, f"{location.uri}/*")) from None
 
 
 def _bytes(parts: Sequence[_Part]) -> int:

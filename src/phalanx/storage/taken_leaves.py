@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from phalanx.errors import UnsupportedTable
-from phalanx.model.schema import TableSchema, field_id
-from phalanx.storage.field_ids import ids_of, lance_schema
+from phalanx.model.schema import TableSchema
+from phalanx.storage.field_ids import ids_of
+from phalanx.storage.foreign_leaves import contradictions
+from phalanx.storage.head import Head
 from phalanx.storage.lance_types import stored_batches
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
@@ -27,19 +29,20 @@ class TakenLeaf(NamedTuple):
     max_field_id: int
 
 
-def taken_over(location: Location, row: LeafRow, schema: TableSchema) -> TakenLeaf:
+def taken_over(location: Location, head: Head, row: LeafRow) -> TakenLeaf:
     """Make the version of a leaf the table's own; its row has its size then.
 
     A version on a branch is copied to the leaf itself. Raises UnsupportedTable if the leaf does not
-    have the table's field ids, and CorruptTable if the version cannot be read.
+    have the table's columns, and CorruptTable if the version cannot be read.
     """
     folder, branch = without_branch(row.location)
     main = MainBranch(location, folder)
     version = row.read_version
     if branch is not None:
-        version = _copied(location, folder, row, schema)
+        version = _copied(location, folder, row, head.schema)
     handle = main.take_over(version)
-    _check_fields(handle, schema, location.child(folder))
+    # Others may have written to it since it was checked.
+    check_columns(location, head, replace(row, location=folder, read_version=int(handle.version)))
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     files = [file for fragment in fragments for file in fragment.files]
     ids = itertools.chain(ids_of(handle.lance_schema), *(file.fields for file in files))
@@ -69,20 +72,7 @@ def _copied(location: Location, folder: str, row: LeafRow, schema: TableSchema) 
     return leaf.commit(newest, LeafDelta(added=(written,), replaced=True))
 
 
-def _check_fields(handle: Any, schema: TableSchema, uri: str) -> None:
-    """Refuse a leaf in which a column has another id than in the table: it would be read as NULL.
-
-    The specification says that ids are consistent.
-    """
-    physical = handle.lance_schema
-    if physical == lance_schema(schema):
-        return
-    ids = set(ids_of(physical))
-    own: Sequence[tuple[str, int]] = [(field.name(), field.id()) for field in physical.fields()]
-    table = {field.name: field_id(field) for field in schema.tagged}
-    for name, id in own:
-        if name in table and table[name] != id and table[name] not in ids:
-            raise UnsupportedTable(
-                f"the leaf {uri} has the id {id} for the column {name}, and the table has "
-                f"{table[name]}: its client must write it with the ids of the table"
-            )
+def check_columns(location: Location, head: Head, row: LeafRow) -> None:
+    """Raise UnsupportedTable for a leaf that would be misread through the table's schema."""
+    for problem in contradictions(location, head, row):
+        raise UnsupportedTable(problem)

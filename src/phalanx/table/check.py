@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from phalanx.errors import CorruptTable
+from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.storage import forms
+from phalanx.storage.foreign_leaves import contradictions
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.raw_manifest import RawManifest, with_newest
+from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.table.rules import RULES
 from phalanx.table.rules.files import (
@@ -17,8 +20,10 @@ from phalanx.table.rules.files import (
     FileMissing,
     FileRule,
     LeafMissing,
+    SchemaDrift,
     VersionMissing,
 )
+from phalanx.table.rules.leaves import LeafOutside, outside_text
 from phalanx.table.rules.rule import HarmlessProblem, Problem, Rule
 from phalanx.table.rules.state import TableState
 from phalanx.table.rules.survey import FolderNeeds, Survey
@@ -30,6 +35,8 @@ MANIFEST_UNREADABLE = "manifest-unreadable"
 OTHER_FORM = "other-form"
 #: What keeps a leaf from being read.
 _READABLE: tuple[FileRule, ...] = (LeafMissing(), VersionMissing(), FileMissing(), FileDamaged())
+#: How many leaves are looked at at a time.
+_WORKERS = 8
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def check_table(source: Snapshot | Location) -> CheckReport:
 
 
 def _look_at_other(manifest: ManifestVersion) -> CheckReport:
-    """Whether every leaf of a table in another form can be read.
+    """Whether every leaf of a table in another form can be read, with the table's columns.
 
     Nothing is said of files that no leaf needs: they are its client's to remove.
     """
@@ -111,17 +118,32 @@ def _look_at_other(manifest: ManifestVersion) -> CheckReport:
         OTHER_FORM, "the table has another form than ours: it is only read", MANIFEST
     )
     try:
-        leaves = list(Snapshot(manifest).leaves.versions())
+        snapshot = Snapshot(manifest)
+        leaves = snapshot.leaves.rows()
     except CorruptTable as error:
         return CheckReport([manifest_unreadable(error), other])
     versions: dict[str, set[int | None]] = {}
-    for folder, version in leaves:
-        versions.setdefault(folder, set()).add(version)
+    for leaf in leaves:
+        versions.setdefault(leaf.location, set()).add(leaf.read_version)
     needs = {folder: FolderNeeds(frozenset(numbers)) for folder, numbers in versions.items()}
     folders = Survey(manifest.location).folders(needs)
     problems = [problem for rule in _READABLE for problem in rule.find_in(folders)]
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        for misread in pool.map(lambda leaf: _misread(snapshot, leaf), leaves):
+            problems += misread
     files = sum(folder.files for folder in folders)
     return CheckReport([*problems, other], leaves=len(leaves), snapshots=1, files=files)
+
+
+def _misread(snapshot: Snapshot, leaf: LeafRow) -> list[Problem]:
+    """Why rows of a leaf cannot be read, or would be other rows, although its files are there."""
+    try:
+        texts = contradictions(snapshot.location, snapshot.head, leaf)
+    except InvalidInput:
+        return [LeafOutside().problem(outside_text(leaf.location), leaf.object_id)]
+    except CorruptTable:
+        return []  # its files say why
+    return [SchemaDrift().problem(text, leaf.object_id) for text in texts]
 
 
 def confirmed_damage(location: Location, rules: Sequence[Rule]) -> list[Problem]:

@@ -521,7 +521,8 @@ class TableTransaction:
 
     @property
     def _schema(self) -> pa.Schema:
-        return self._transaction.view.schema.arrow
+        view = self._transaction.view
+        return (view.head.declared or view.schema).arrow
 
     def _write(self, tables: Any, buffer_bytes: int, appends: bool = False) -> list[WrittenLeaf]:
         writer = PartitionedWriter(self._current(), self._pool, buffer_bytes, appends=appends)

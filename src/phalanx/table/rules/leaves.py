@@ -46,6 +46,10 @@ class LeafUnknown(Rule):
                 draft.remove(row)
 
 
+def outside_text(location: str | None) -> str:
+    return f"the location {location!r} is not in the table's root"
+
+
 class LeafOutside(Rule):
     """The location of a leaf is not in the table's root.
 
@@ -59,8 +63,7 @@ class LeafOutside(Rule):
             try:
                 DatasetFolder(state.manifest.location, row.location or "")
             except InvalidInput:
-                what = f"the location {row.location!r} is not in the table's root"
-                yield self.problem(what, row.id)
+                yield self.problem(outside_text(row.location), row.id)
 
 
 class LeafTwice(Rule):
