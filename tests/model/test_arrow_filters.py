@@ -169,6 +169,8 @@ def test_numbers(column: str, op: str, value: float) -> None:
         pc.utf8_lower(f("s")) == "a",
         pc.if_else(f("b"), f("s").isin(["a"]), pa.scalar(None, pa.bool_())),
         f("i").cast(pa.int32()) == 1,
+        f("d").isin([dt.datetime(2025, 1, 3, 12)]),
+        f("i").isin([1.0, 2.5]),
     ],
     ids=str,
 )

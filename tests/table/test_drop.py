@@ -24,6 +24,8 @@ def test_everything_goes(table, tmp_path):
         phalanx.open(tmp_path / "t")
     with pytest.raises(TableNotFound):
         table.refresh()
+    with pytest.raises(TableNotFound, match="any more"):
+        table.drop()
 
 
 def test_a_new_table_in_its_place(table, tmp_path):

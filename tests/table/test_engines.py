@@ -113,6 +113,8 @@ class TestPyArrow:
         assert t.head().num_rows == 5
         assert t.head(2, columns=["id"]).schema.names == ["id"]
         assert t.head(0).num_rows == 0
+        with pytest.raises(InvalidInput, match="the number of rows is a whole number"):
+            t.head(-1)
         assert t.filter("id < 3").count() == 3
         assert t.partition_expression.equals(pc.scalar(True))
 

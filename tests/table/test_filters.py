@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -128,6 +129,12 @@ class TestParameters:
         assert table.count("kind <=> ?", params=[None]) == 4
         assert table.count("at < ?", params=[dt.datetime(2025, 1, 2)]) == 4
         assert table.count("at >= ?", params=[dt.date(2025, 1, 3)]) == 4
+
+    def test_values_of_numpy(self, table):
+        assert table.count("id = ?", params=[np.int32(3)]) == 1
+        assert table.count("at >= ?", params=[np.datetime64("2025-01-03")]) == 4
+        assert table.count("at >= ?", params=[np.datetime64("2025-01-03T10:00:00", "us")]) == 2
+        assert table.count("f = ?", params=[np.float32(0.25)]) == 1
 
     def test_a_value_is_never_sql(self, table):
         assert table.count("kind = ?", params=["a' OR 'a' = 'a"]) == 0

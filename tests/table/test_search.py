@@ -374,3 +374,38 @@ def test_whatever_happens_the_search_agrees_with_a_scan(tmp_path_factory, steps,
         for where in (None, "part = 'a'", "n < 5"):
             result = table.search(QUERY, k=15, where=where, nprobes=2, refine_factor=1000)
             agree(result, brute(table, 15, where))
+
+
+class TestDefaults:
+    """A leaf without the column holds its default."""
+
+    @pytest.mark.parametrize("use_index", [True, False])
+    def test_rows_are_found(self, tmp_path, use_index):
+        rows = [{"id": 1, "k": "a"}, {"id": 2, "k": "b"}, {"id": 3, "k": "b"}]
+        table = phalanx.create(tmp_path / "t", rows, ["k"])
+        table.add_column("w", pa.list_(pa.float32(), 2), default=[1.0, 2.0])
+        hits = table.search([1, 2], column="w", columns=["id", "w"], use_index=use_index)
+        assert hits.column("id").to_pylist() == [1, 2, 3]
+        assert hits.column("_distance").to_pylist() == [0, 0, 0]
+        table.append([{"id": 4, "k": "a", "w": [1.0, 3.0]}])
+        hits = table.search([[1, 3], [1, 2]], column="w", k=2, where="id <> 3", columns=["id"])
+        assert hits.to_pylist() == [
+            {"query_index": 0, "id": 4, "_distance": 0.0},
+            {"query_index": 0, "id": 1, "_distance": 1.0},
+            {"query_index": 1, "id": 1, "_distance": 0.0},
+            {"query_index": 1, "id": 2, "_distance": 0.0},
+        ]
+
+    def test_without_a_default_there_is_no_vector(self, tmp_path):
+        table = phalanx.create(tmp_path / "t", [{"id": 1}])
+        table.add_column("w", pa.list_(pa.float32(), 2))
+        assert table.search([1, 2], column="w").num_rows == 0
+
+
+def test_a_small_ef_is_raised_to_what_is_needed(tmp_path):
+    vectors = np.random.default_rng(1).random((600, 8), np.float32)
+    schema = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.float32(), 8))])
+    rows = pa.table({"id": np.arange(600), "v": vectors.tolist()}, schema)
+    table = phalanx.create(tmp_path / "t", rows)
+    table.create_index("v", "IVF_HNSW_SQ", min_rows=1, num_partitions=1)
+    assert table.search(vectors[0], k=10, ef=3).num_rows == 10

@@ -297,3 +297,39 @@ def test_a_weak_table_is_searched_as_it_is(root, tmp_path):
     agree(table, tmp_path, *QUERIES["two words"])
     table.append(some_rows(range(3000, 3050), "a", 5))
     agree(table, tmp_path, *QUERIES["two words"])
+
+
+class TestFuzzyIsTheSameWithAndWithoutIndex:
+    """Words alike are looked for in the texts themselves, whatever an index covers."""
+
+    @pytest.mark.parametrize("fuzziness", [1, 2, None])
+    @pytest.mark.parametrize("word", ["lazzy", "foxx", "wordaz"])
+    def test_rows(self, tmp_path, word, fuzziness):
+        texts = ["lazily", "lazy", "foxes", "fox", "x1"]
+        texts += [f"word{a}{b}" for a in "abcdefghijklmnop" for b in "abcdefgh"]
+        rows = [{"id": n, "body": text} for n, text in enumerate(texts)]
+        table = phalanx.create(tmp_path / "t", rows)
+        query = phalanx.Match(word, fuzziness=fuzziness)
+
+        def ids():
+            hits = table.search(text=query, column="body", k=1000)
+            return sorted(hits.column("id").to_pylist())
+
+        plain = ids()
+        table.create_index("body", "INVERTED", min_rows=1)
+        assert ids() == plain
+        table.append([{"id": 1000 + row["id"], "body": row["body"]} for row in rows])
+        both = sorted([*plain, *(1000 + id for id in plain)])
+        assert ids() == both
+        table.refresh_indexes()
+        assert ids() == both
+
+
+def test_deleted_rows_are_not_counted_in_a_single_leaf(tmp_path):
+    rows = [{"id": 1, "body": "fox"}, {"id": 2, "body": "dog"}, {"id": 3, "body": "dog"}]
+    rows += [{"id": 100 + n, "body": "fox"} for n in range(50)]
+    table = phalanx.create(tmp_path / "t", rows)
+    table.create_index("body", "INVERTED", min_rows=1)
+    table.delete("id >= 100")
+    hits = table.search(text="fox dog", column="body").column("id").to_pylist()
+    assert hits == [1, 2, 3]

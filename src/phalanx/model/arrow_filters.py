@@ -229,6 +229,9 @@ class _TermBuilder:
         """`isin`, which finds NULL like any other value, and is never NULL itself."""
         if options["null_matching_behavior"].as_py() != 0:
             raise self._refused("isin() with NULL that does not match")
+        wanted = options["value_set"].type.value_type
+        if not _is_same_kind(wanted, self._type(inner)):
+            raise self._refused(f"isin() with values of type {wanted}")
         values = [_exactly(value) for value in options["value_set"].values]
         known = tuple(value for value in values if value.kind != "null")
         tests: list[Term] = []
@@ -295,6 +298,21 @@ def _float_comparison(op: str, left: Term, right: Literal) -> Term:
     if op in (">", ">="):
         return Call("and", (Call(op, (left, right)), Call("<=", (left, _INFINITY))))
     return Call(op, (left, right))
+
+
+def _is_same_kind(one: pa.DataType, other: pa.DataType | None) -> bool:
+    """Whether pyarrow compares values of two types without changing any."""
+    t = pa.types
+    kinds = (
+        t.is_integer,
+        t.is_floating,
+        t.is_decimal,
+        lambda type: t.is_string(type) or t.is_large_string(type),
+        lambda type: t.is_binary(type) or t.is_large_binary(type),
+    )
+    if other is None or t.is_null(one) or one == other:
+        return True
+    return any(kind(one) and kind(other) for kind in kinds)
 
 
 def _exactly(scalar: pa.Scalar) -> Literal:

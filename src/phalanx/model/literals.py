@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
@@ -93,6 +94,8 @@ def lit(value: Any) -> Literal:
     if isinstance(value, Literal):
         return value
     try:
+        if isinstance(value, np.generic):  # pyarrow does not take all of them one by one
+            value = pa.array(np.array([value]))[0]
         return literal_of(value if isinstance(value, pa.Scalar) else pa.scalar(value))
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"{value!r} cannot be used as a constant: {error}") from None

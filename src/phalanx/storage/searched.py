@@ -63,7 +63,8 @@ class VectorQuery:
             "metric": self.metric,
             "use_index": self.use_index,
             "nprobes": self.nprobes,
-            "ef": self.ef,
+            # Lance looks for more rows than k if it refines them.
+            "ef": None if self.ef is None else max(self.ef, self.k * (self.refine_factor or 1)),
             "refine_factor": self.refine_factor,
         }
         return {name: value for name, value in values.items() if value is not None}
@@ -120,12 +121,30 @@ class Searched:
         """The ids of the nearest rows that satisfy a predicate; rows without a vector are none."""
         table = self._nearest(query, where, [], with_row_id=True)
         if table is None:
-            return Hits.none()
+            return self._equally_near(query, where)
         count = table.num_rows
         queries = np.zeros(count, np.int32)
         if QUERY in table.schema.names:
             queries = table.column(QUERY).to_numpy()
         return Hits(queries, table.column(ROW_ID).to_numpy(), table.column(DISTANCE).to_numpy())
+
+    def _equally_near(self, query: VectorQuery, where: Predicate | None) -> Hits:
+        """Rows of a leaf without the column: all of them hold its default, if it has one."""
+        one = pa.record_batch({ROW_ID: pa.array([0], pa.uint64())})
+        value = self.reading([query.column]).batch(one, False).column(0)[0]
+        if not value.is_valid:
+            return Hits.none()
+        with self.evaluating(where) as filter:
+            rows = self.handle.scanner(
+                columns=[], filter=filter, with_row_id=True, limit=query.k
+            ).to_table()
+        ids, count = rows.column(ROW_ID).to_numpy(), len(query.vectors)
+        vector = np.asarray(value.as_py(), np.float32)
+        near = vector_distances(
+            query.metric, query.vectors, np.broadcast_to(vector, (count, len(vector)))
+        )
+        queries = np.repeat(np.arange(count, dtype=np.int32), len(ids))
+        return Hits(queries, np.tile(ids, count), np.repeat(near.astype(np.float32), len(ids)))
 
     def nearest_rows(
         self, query: VectorQuery, where: Predicate | None, columns: Sequence[str]
@@ -171,6 +190,18 @@ class Searched:
             with self.evaluating(None):
                 rows = take_rows(self.handle, ids, reading.columns)
         return pa.Table.from_batches([reading.batch(_one_batch(rows), False)]).select(list(columns))
+
+
+def vector_distances(metric: str, one: Array, other: Array) -> Array:
+    """The distances between pairs of vectors, as Lance defines them."""
+    products = np.einsum("ij,ij->i", one, other)
+    if metric == "dot":
+        return np.asarray(1 - products)
+    if metric == "cosine":
+        lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+        return np.asarray(1 - products / np.where(lengths == 0, np.nan, lengths))
+    differences = one - other
+    return np.asarray(np.einsum("ij,ij->i", differences, differences))
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -113,7 +113,10 @@ class TextLeaf:
         column: str,
         definition: IndexDefinition | None,
         tokenize: Tokenize,
+        use_index: bool = True,
     ) -> None:
+        """Without `use_index`, texts are cut into words as its index does, and all are read."""
+        self._use_index = use_index
         self._location, self._schema, self._member = location, schema, member
         self._column, self._definition, self._tokenize = column, definition, tokenize
         (self.searched,) = open_searched(location, schema, [member])
@@ -123,7 +126,8 @@ class TextLeaf:
     def _key(self) -> tuple[Any, ...]:
         name = "" if self._definition is None else self._definition.name
         uri, column = self.searched.uri, self._schema.tagged.names.index(self._column)
-        return uri, int(self._handle.version), self._column, column, name, self._parameters
+        identity = uri, int(self._handle.version), self._column, column, name, self._parameters
+        return (*identity, self._use_index)
 
     @cached_property
     def _parameters(self) -> str:
@@ -143,7 +147,7 @@ class TextLeaf:
     @cached_property
     def _covered(self) -> Mapping[str, frozenset[int]]:
         """The fragments that each segment of the index covers, by the segment's id."""
-        if self._definition is None or self._held is None:
+        if self._definition is None or self._held is None or not self._use_index:
             return {}
         return covered_fragments(self._handle, self._definition.name)
 
@@ -155,8 +159,11 @@ class TextLeaf:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the index covers every row."""
-        return bool(self._covered) and not self._missing
+        """Whether the index covers every row, and no row that was deleted."""
+        if not self._covered or self._missing:
+            return False
+        live, everything = self._indexed_statistics
+        return live == everything
 
     @cached_property
     def tail(self) -> _Tail:

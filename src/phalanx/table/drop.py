@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from phalanx.errors import InvalidInput
-from phalanx.storage import folders
+from phalanx.errors import InvalidInput, TableNotFound
+from phalanx.storage import folders, manifest
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.index_models import is_model_folder
 from phalanx.storage.layouts import layout_of
@@ -23,6 +23,8 @@ def drop_table(snapshot: Snapshot) -> None:
     """
     snapshot.check_writable()
     location = snapshot.location
+    if not manifest.exists(location):
+        raise TableNotFound(f"there is no table at {location.uri} any more")
     others = _others(snapshot)
     if others:
         names = ", ".join(others[:_SHOWN]) + (", …" if len(others) > _SHOWN else "")

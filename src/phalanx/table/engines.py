@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 
 from phalanx.errors import InvalidInput
 from phalanx.model.arrow_filters import names_in
+from phalanx.table.arguments import whole_number
 from phalanx.table.filters import Filter, WeakerFilter
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class Scanner:
         return sum(batch.num_rows for batch in self.to_batches())
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows that match."""
-        batches, left = [], num_rows
+        """The first rows that match. Raises InvalidInput for a number below 0."""
+        batches, left = [], whole_number(num_rows, 0, "the number of rows")
         for batch in self.to_batches():
             if left <= 0:
                 break

@@ -35,6 +35,7 @@ from phalanx.storage.searched import (
     Searched,
     VectorQuery,
     open_searched,
+    vector_distances,
 )
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import whole_number
@@ -382,20 +383,8 @@ def _refined(query: VectorQuery, best: Best) -> Best:
     if not len(best.ids):
         return best
     vectors = best.rows.vectors(best.sources, best.ids, query.column)
-    distances = _distances(query.metric, query.vectors[best.queries], vectors)
+    distances = vector_distances(query.metric, query.vectors[best.queries], vectors)
     return replace(best, distances=distances)
-
-
-def _distances(metric: str, one: Array, other: Array) -> Array:
-    """The distances between pairs of vectors, as Lance defines them."""
-    products = np.einsum("ij,ij->i", one, other)
-    if metric == "dot":
-        return np.asarray(1 - products)
-    if metric == "cosine":
-        lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-        return np.asarray(1 - products / np.where(lengths == 0, np.nan, lengths))
-    differences = one - other
-    return np.asarray(np.einsum("ij,ij->i", differences, differences))
 
 
 def fetched(

@@ -55,7 +55,10 @@ def best_texts(
 
     def opened(unit: ReadUnit) -> tuple[TextLeaf, Predicate | None]:
         (member,) = unit.members
-        return TextLeaf(location, schema, member, column, index, tokenize), unit.where
+        # Lance compares words that are not cut down to their stems, and not with all words.
+        exactly = not is_fuzzy(query)
+        leaf = TextLeaf(location, schema, member, column, index, tokenize, use_index=exactly)
+        return leaf, unit.where
 
     units = search_units(plan, None, together=False)
     leaves = list(search_pool().map(opened, units))

@@ -184,8 +184,10 @@ class Snapshot:
         tags = self.tags()
         if name not in tags:
             names = ", ".join(sorted(tags)) or "none"
+            hint = f"; version {name} is the number {name}" if name.isdecimal() else ""
             raise TableNotFound(
-                f"the table {self.location.uri} has no tag {shortened(repr(name))}: it has {names}"
+                f"the table {self.location.uri} has no tag {shortened(repr(name))}: it has "
+                f"{names}{hint}"
             )
         snapshot = Snapshot(ManifestVersion(self.location, tags[name].manifest_version))
         snapshot._is_old = True
