@@ -289,14 +289,16 @@ def _bundled(
     if len(run) < 2:
         return alone
     bases, fragments, known = [], [], frozenset(ids_of(shape))
-    for number, (member, found) in enumerate(run, 1):
+    for number, (member, own_fragments) in enumerate(run, 1):
         root = location.child(member.folder)
         bases.append(DatasetBasePath(root, is_dataset_root=True, id=number))
-        fragments += [_moved(fragment, number, known) for fragment in found]
+        fragments += [_moved(fragment, number, known) for fragment in own_fragments]
     uri = f"memory://phalanx/{name}"
     try:
         manifest = manifest_of(uri, shape, fragments, bases, location.options)
-        return _Part(len(run), uri, tuple(len(found) for _, found in run), manifest, shape)
+        return _Part(
+            len(run), uri, tuple(len(own_fragments) for _, own_fragments in run), manifest, shape
+        )
     except (OSError, ValueError) as error:
         # Files of different format versions, for example.
         log.debug("%d leaves of %s are read one by one: %s", len(run), location.uri, error)

@@ -189,22 +189,22 @@ class _Ranking:
         for word in self._words:
             self._count(word)
         numbers = range(len(self._leaves))
-        found = list(search_pool().map(lambda n: self._candidates(n, limit), numbers))
+        candidates = list(search_pool().map(lambda n: self._candidates(n, limit), numbers))
         tails = [
             leaf.unindexed(lambda text: self._scorer.score(self._query, text), where)
             for leaf, where in self._leaves
         ]
         tail_scores = np.concatenate([*(scores for _, scores in tails), np.zeros(0)])
         while True:
-            bar = self._score_contenders(found, tail_scores)
-            short = [n for n in numbers if found[n].rest > bar]
+            bar = self._score_contenders(candidates, tail_scores)
+            short = [n for n in numbers if candidates[n].rest > bar]
             if not short:
                 break
             for number in short:
-                known = found[number]
+                known = candidates[number]
                 assert known.limit is not None
-                found[number] = self._candidates(number, known.limit * _MORE)
-        return self._put_together(found, tails)
+                candidates[number] = self._candidates(number, known.limit * _MORE)
+        return self._put_together(candidates, tails)
 
     def _candidates(self, number: int, limit: int | None) -> _Candidates:
         leaf, where = self._leaves[number]
@@ -230,22 +230,23 @@ class _Ranking:
         most = max(ratios, default=1.0) * max(1.0, longer)
         return least * (1 - _ROUNDING), most * (1 + _ROUNDING)
 
-    def _score_contenders(self, found: Sequence[_Candidates], tail_scores: Array) -> float:
+    def _score_contenders(self, candidates: Sequence[_Candidates], tail_scores: Array) -> float:
         """Score the rows that can be among the best; returns the score that the k-th best has."""
         lows = [
-            np.where(np.isnan(part.scores), part.local * part.least, part.scores) for part in found
+            np.where(np.isnan(part.scores), part.local * part.least, part.scores)
+            for part in candidates
         ]
         bar = self._kth(np.concatenate([*lows, tail_scores]))
 
         def score(number: int) -> None:
-            part, leaf = found[number], self._leaves[number][0]
+            part, leaf = candidates[number], self._leaves[number][0]
             wanted = np.flatnonzero(np.isnan(part.scores) & (part.local * part.most >= bar))
             if len(wanted):
                 part.scores[wanted] = self._scores(leaf.texts(part.ids[wanted]))
 
-        for number in range(len(found)):
+        for number in range(len(candidates)):
             score(number)
-        known = [part.scores[~np.isnan(part.scores)] for part in found]
+        known = [part.scores[~np.isnan(part.scores)] for part in candidates]
         return self._kth(np.concatenate([*known, tail_scores]))
 
     def _scores(self, texts: Sequence[Text]) -> list[float]:
@@ -259,10 +260,12 @@ class _Ranking:
         return float(np.partition(scores, len(scores) - self._k)[len(scores) - self._k])
 
     def _put_together(
-        self, found: Sequence[_Candidates], tails: Sequence[tuple[Array, Array]]
+        self, candidates: Sequence[_Candidates], tails: Sequence[tuple[Array, Array]]
     ) -> Best:
         sources, ids, scores = [], [], []
-        for number, (part, (tail_ids, tail_scores)) in enumerate(zip(found, tails, strict=True)):
+        for number, (part, (tail_ids, tail_scores)) in enumerate(
+            zip(candidates, tails, strict=True)
+        ):
             known = ~np.isnan(part.scores)
             ids += [part.ids[known], tail_ids]
             scores += [part.scores[known], tail_scores]
