@@ -503,7 +503,7 @@ class TestEnds:
         """Python may put a new object where an old one was."""
 
         class CountingLeaf:
-            uri, schema, rewrote_rows = "leaf", None, False
+            uri, schema, stored, rewrote_rows = "leaf", None, None, False
             made = 0
 
             def commit(self, *_):
