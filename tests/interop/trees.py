@@ -58,3 +58,8 @@ def paths_in(root):
     return sorted(
         os.path.relpath(folder, root) for folder, _, _ in os.walk(root) if folder.endswith(".lance")
     )
+
+
+def ids(table, where=None):
+    """The ids of the rows that match, sorted."""
+    return sorted(table.scan(where=where).to_arrow()["id"].to_pylist())

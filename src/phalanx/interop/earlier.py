@@ -44,8 +44,6 @@ def read(location: Location, manifest: ManifestVersion | None) -> ManifestVersio
     """The table at a root, if it is one of the earlier specification."""
     if manifest is None or not any(_is_array(text) for _, text in _spec_texts(manifest.metadata)):
         return None
-    if manifest.sequence() is not None:
-        return None  # It is being upgraded: its rows are, and only the published copies are not.
     return EarlierManifest(manifest)
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput, TableExists, UnsupportedTable
-from phalanx.interop import hive_layout
+from phalanx.errors import ConflictError, InvalidInput, TableExists, UnsupportedTable
+from phalanx.interop import hive_layout, takeover
 from phalanx.interop.hive_tree import Unconfirmed, tested_functions
 from phalanx.interop.proof import proven_schema
 from phalanx.model.properties import LAYOUT, check_new
@@ -23,6 +23,8 @@ from phalanx.storage.lance_types import check_storable
 from phalanx.storage.leaf import Leaf, leaf_schema
 from phalanx.storage.location import Declaration, Location
 from phalanx.storage.main_branch import MainBranch
+from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import LeafRow, TransactionRecord
 from phalanx.table.table import Table
 from phalanx.transaction import lock
@@ -60,6 +62,7 @@ def adopt(
 
     Raises:
         TableExists: It is a table already.
+        ConflictError: Another client has written to its manifest meanwhile; try again.
         TableNotFound: There is no tree.
         UnsupportedTable: Leaves differ in their columns, or in the ids that Lance gives these, or a
             row is not where a partition function puts it.
@@ -69,6 +72,9 @@ def adopt(
     declaration = Declaration(schema, fields) if schema is not None or fields is not None else None
     location = Location(uri, storage_options, declaration)
     with location.naming_failures(), lock.held(location):
+        place = Location(uri, storage_options)
+        # What is replaced in the end is what is here now, or nothing.
+        theirs = ManifestVersion(place) if manifest.exists(place) else None
         tree = Snapshot.latest(location)
         if not tree.manifest.is_listed:
             raise TableExists(f"there is already a table at {location.uri}: open it")
@@ -91,12 +97,32 @@ def adopt(
             )
         )
         reach("adopt.before-commit")
-        place = Location(uri, storage_options)
-        if manifest.exists(place):
-            manifest.take_over(place, head, update)
-        else:
+        if theirs is None:
             manifest.create(place, head, update)
+        else:
+            _take_over(theirs, head, update)
         return Table(Snapshot.latest(place))
+
+
+def _take_over(theirs: ManifestVersion, head: Head, update: ManifestUpdate) -> None:
+    """Make the manifest of another client the table's.
+
+    Raises TableExists if another process has done it first, and ConflictError if another client has
+    written to it. Nothing is changed then.
+    """
+    location = theirs.location
+    try:
+        with takeover.guarded(theirs) as guarded:
+            takeover.replace_rows(guarded, head, update)
+    except SwapLost:
+        if ManifestVersion(location).sequence() is not None:
+            raise TableExists(f"there is already a table at {location.uri}: open it") from None
+        raise ConflictError(
+            f"another client has written to the namespace {location.uri}: nothing was changed, try "
+            "again"
+        ) from None
+    reach("adopt.rows-replaced")
+    takeover.publish(location).create_indexes()
 
 
 def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:

@@ -499,7 +499,6 @@ class HiveTree(ManifestVersion):
     """A tree as one version of a manifest. It has no history, and no place for one."""
 
     is_listed = True
-    leaves_per_append = 1
 
     def __init__(
         self,
@@ -598,20 +597,17 @@ class HiveTree(ManifestVersion):
             )
 
     def check_operation(self, name: str, leaves: int) -> None:
-        if name == "overwrite" or (name == "append" and leaves <= self.leaves_per_append):
+        if name == "overwrite" or (name == "append" and leaves <= 1):
             return
         if name == "append":
-            raise self.too_many_leaves()
+            raise InvalidInput(
+                f"rows of several partitions cannot be appended to the tree {self.location.uri} in "
+                "one step, because it has no manifest: append to one partition at a time, "
+                f"overwrite, or {_ADOPT}"
+            )
         raise UnsupportedTable(
             f"the tree {self.location.uri} has no manifest, so that it takes only an append to one "
             f"partition or an overwrite, not {name}: {_ADOPT}"
-        )
-
-    def too_many_leaves(self) -> InvalidInput:
-        return InvalidInput(
-            f"rows of several partitions cannot be appended to the tree {self.location.uri} in one "
-            f"step, because it has no manifest: append to one partition at a time, overwrite, or "
-            f"{_ADOPT}"
         )
 
     def publish(self, head: Head) -> None:

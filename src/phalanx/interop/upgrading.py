@@ -14,26 +14,26 @@ third decides: before it the table is what it was, and after it the table is our
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import secrets
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
 
-from phalanx.errors import ConflictError, InvalidInput, PhalanxError, UnsupportedTable
+from phalanx.errors import ConflictError, InvalidInput, UnsupportedTable
+from phalanx.interop import takeover
 from phalanx.interop.earlier import READ_BRANCH, READ_TAG
 from phalanx.interop.proof import proven_schema
 from phalanx.model.specs import PartitionField
-from phalanx.storage import fsync, lance_errors
+from phalanx.storage import fsync
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, SwapLost, exists
+from phalanx.storage.manifest import SwapLost, exists
 from phalanx.storage.manifest_update import NAMESPACE, VERSION, ManifestUpdate
 from phalanx.storage.names import spec_of, without_branch
 from phalanx.storage.records import LeafRow, TransactionRecord
@@ -120,30 +120,12 @@ def _upgrade(snapshot: Snapshot, branches: str) -> None:
     update = _update(snapshot, head, [leaf.row for leaf in taken])
     if durably:
         fsync.sync([snapshot.location.child(leaf.row.location) for leaf in taken], started)
-    with _guarded(snapshot.manifest) as manifest:
+    with takeover.guarded(snapshot.manifest) as manifest:
         reach("upgrade.guarded")
-        try:
-            manifest.replace(update, gone=(READ_BRANCH, READ_TAG))
-        except OSError:
-            # The commit may have landed even if its reply was lost.
-            if not ManifestVersion(snapshot.location).has_transaction(head.transaction_id):
-                raise
+        takeover.replace_rows(manifest, head, update, gone=(READ_BRANCH, READ_TAG))
     if durably:
         fsync.sync([snapshot.location.manifest], started)
     reach("upgrade.rows-replaced")
-
-
-@contextlib.contextmanager
-def _guarded(manifest: ManifestVersion) -> Iterator[ManifestVersion]:
-    """A manifest that stock clients do not write to; they may again if the block fails."""
-    guarded = manifest.guarded()
-    try:
-        yield guarded
-    except BaseException:
-        if guarded is not manifest:
-            with contextlib.suppress(PhalanxError, *lance_errors.LANCE_ERRORS):
-                manifest.unguard()
-        raise
 
 
 def _first_head(head: Head) -> Head:
@@ -187,8 +169,7 @@ def _update(snapshot: Snapshot, head: Head, leaves: list[LeafRow]) -> ManifestUp
 
 def _complete(location: Location) -> None:
     """Publish schema and specs, and create the indexes of the manifest, where that is missing."""
-    manifest = ManifestVersion(location)
-    manifest.publish(manifest.head())
+    manifest = takeover.publish(location)
     reach("upgrade.published")
     manifest.create_indexes()
 

@@ -51,7 +51,7 @@ def open_manifest(location: Location) -> ManifestVersion:
         if other is None:
             raise
         return other
-    if manifest.table_id is not None:
+    if _is_ours(manifest):
         if location.declaration is not None:
             raise InvalidInput(
                 f"the table {location.uri} has a schema and a partitioning of its own: open it "
@@ -69,9 +69,14 @@ def read_other(location: Location) -> ManifestVersion | None:
         manifest = None
     except PhalanxError:
         return None
-    if manifest is not None and manifest.table_id is not None:
+    if manifest is not None and _is_ours(manifest):
         return None
     return _read(location, manifest)
+
+
+def _is_ours(manifest: ManifestVersion) -> bool:
+    """Whether there is a head row, even if the table's id is not published yet."""
+    return manifest.table_id is not None or manifest.sequence() is not None
 
 
 def _read(location: Location, manifest: ManifestVersion | None) -> ManifestVersion | None:

@@ -117,27 +117,6 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
         )
 
 
-def take_over(location: Location, head: Head, update: ManifestUpdate) -> None:
-    """Make another client's namespace a table: its manifest gets our columns, rows and metadata.
-
-    The rows that are there stay. Raises TableExists if another process does the same first.
-    """
-    manifest = ManifestVersion(location)
-    wanted = update.to_table().schema
-    missing = [field for field in wanted if field.name not in manifest.schema.names]
-    if missing:
-        manifest.dataset.add_columns([field.with_nullable(True) for field in missing])
-    try:
-        ManifestVersion(location).swap(update)
-    except SwapLost:
-        raise TableExists(f"there is already a table at {location.uri}: open it") from None
-    newest = ManifestVersion(location)
-    newest.head()  # raises CorruptTable if two processes have both done it
-    _publish(newest.dataset, published_texts(head))
-    for column in INDEXED:
-        location.open(location.manifest).create_scalar_index(column, "BTREE", replace=True)
-
-
 def exists(location: Location) -> bool:
     """Whether there is a manifest. Raises PhalanxError if that cannot be determined."""
     if _is_absent(location):
@@ -452,8 +431,6 @@ class ManifestVersion:
 
     #: Whether it only stands for a listing of folders: there is no manifest to look after.
     is_listed = False
-    #: To how many leaves one append may add rows; None for any number.
-    leaves_per_append: int | None = None
 
     def check_appendable(self, head: Head, named: bool) -> None:
         """Raise an error if rows cannot be added, for a transaction that has a name or none."""
@@ -462,10 +439,6 @@ class ManifestVersion:
     def check_operation(self, name: str, leaves: int) -> None:
         """Raise an error for an operation, on so many leaves, that the table does not take."""
         return
-
-    def too_many_leaves(self) -> PhalanxError:
-        """The error for an append to more leaves than `leaves_per_append`."""
-        raise NotImplementedError
 
     def publish(self, head: Head) -> None:
         """Write the copy of schema and specs that other clients read, if it is out of date."""
@@ -484,7 +457,12 @@ class ManifestVersion:
         """
         if self.metadata.get(GUARD_KEY, "0") != "0":
             return self
-        _publish(self.dataset, {GUARD_KEY: GUARD_VALUE})
+        try:
+            _publish(self.dataset, {GUARD_KEY: GUARD_VALUE})
+        except OSError as error:
+            if lance_errors.is_lost_race(error, self.location.uri):
+                raise SwapLost(self.location.reason(error)) from None
+            raise
         guarded = ManifestVersion(self.location)
         if guarded.version != self.version + 1:
             guarded.unguard()
@@ -492,8 +470,11 @@ class ManifestVersion:
         return guarded
 
     def unguard(self) -> None:
-        """Let stock clients write again."""
-        dataset = self.location.open(self.location.manifest)
+        """Let stock clients write again, unless it has become a table of ours."""
+        newest = ManifestVersion(self.location)
+        if newest.sequence() is not None:
+            return
+        dataset = newest.dataset
         lance.LanceDataset.commit(
             dataset,
             LanceOperation.UpdateConfig(

@@ -1,4 +1,4 @@
-"""Tables and scans as pyarrow datasets, so that other engines push filters and columns down.
+"""Snapshots as pyarrow datasets, so that other engines push filters and columns down.
 
 DuckDB and Polars know pyarrow's `Dataset`: they ask it for a scanner with a filter and columns.
 `ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
@@ -9,7 +9,7 @@ that the engine has asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +18,9 @@ import pyarrow.dataset as ds
 from phalanx.errors import InvalidInput
 from phalanx.model.arrow_filters import names_in
 from phalanx.table.arguments import whole_number
-from phalanx.table.filters import Filter, WeakerFilter
-
-if TYPE_CHECKING:
-    from phalanx.table.scan import Scan
+from phalanx.table.filters import WeakerFilter
+from phalanx.table.scan import Scan
+from phalanx.transaction.snapshot import Snapshot
 
 
 class Scanner:
@@ -72,17 +71,19 @@ class Scanner:
 
 
 class ArrowDataset(ds.Dataset):  # type: ignore[misc]
-    """What pyarrow, DuckDB and Polars call on a dataset; a subclass says what a scan is.
+    """A snapshot as pyarrow, DuckDB and Polars know a dataset.
 
     Every method of pyarrow's class is replaced, because there is no dataset of pyarrow's behind it.
     """
 
-    def __init__(self) -> None:
-        """Without a call of pyarrow's constructor, which takes none."""
+    def __init__(self, snapshot: Snapshot) -> None:
+        """pyarrow's own constructor is not called: nobody may call it."""
+        self._snapshot = snapshot
 
-    def _rows(self, columns: Sequence[str], where: Filter | WeakerFilter | None) -> Scan:
-        """A scan of some columns, and of the rows that a filter selects."""
-        raise NotImplementedError
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self._snapshot.head.schema.arrow
 
     def scanner(
         self,
@@ -105,7 +106,7 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
                 raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
         wanted = list(dict.fromkeys([*names, *needed]))
         where = None if filter is None else WeakerFilter(filter)
-        return Scanner(self._rows(wanted, where), filter, names)
+        return Scanner(Scan(self._snapshot, wanted, where), filter, names)
 
     def to_batches(
         self,

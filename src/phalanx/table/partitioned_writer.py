@@ -90,7 +90,7 @@ class PartitionedWriter:
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
         self._new: list[Place] = []
-        self._most = snapshot.manifest.leaves_per_append if appends else None
+        self._appends = appends
 
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
         """Split and write all rows, and return the files for a transaction to commit.
@@ -101,8 +101,8 @@ class PartitionedWriter:
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:
-                if self._most is not None and len(self._groups) >= self._most:
-                    raise self._snapshot.manifest.too_many_leaves()
+                if self._appends:
+                    self._snapshot.manifest.check_operation("append", len(self._groups) + 1)
                 place = find_place(self._snapshot.leaves, self._snapshot.head, self._spec, keys)
                 group = self._groups[keys] = _Group(place)
                 if place.row is None:

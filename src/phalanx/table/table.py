@@ -25,7 +25,7 @@ from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, create_with_rows, first_head, warn_of_lone_units
 from phalanx.table.drop import drop_table
 from phalanx.table.engines import ArrowDataset
-from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.filters import Filter, Parameters, predicate_of
 from phalanx.table.html import table_html
 from phalanx.table.indexes import IndexReport
 from phalanx.table.operations.evolve import next_spec
@@ -228,9 +228,6 @@ class Table(ArrowDataset):
     and columns down to it, so that they read only the partitions they need.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
     # Properties
 
     @property
@@ -242,11 +239,6 @@ class Table(ArrowDataset):
     def version(self) -> int:
         """The version of the snapshot: 1 for a new table, one more with each transaction."""
         return self._snapshot.sequence
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        return self._snapshot.head.schema.arrow
 
     @property
     def spec(self) -> PartitionSpec:
@@ -288,9 +280,6 @@ class Table(ArrowDataset):
             InvalidInput: A column is unknown or named twice, or the filter or limit is not valid.
         """
         return Scan(self._snapshot, columns, where, limit, params)
-
-    def _rows(self, columns: Sequence[str], where: Filter | WeakerFilter | None) -> Scan:
-        return Scan(self._snapshot, columns, where)
 
     def filter(self, where: Filter) -> Scan:
         """The rows that match a filter, as `scan` describes them."""
