@@ -100,7 +100,7 @@ def is_spec(id: str) -> bool:
 def names_in(id: str) -> list[str]:
     """The names in the id of a namespace or leaf, outermost first."""
     names = id.split(SEPARATOR)[1:]
-    return names[:-1] if is_leaf_id(id) else names
+    return names[:-1] if names and names[-1] == LEAF else names
 
 
 def namespaces_above(leaf: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,6 @@ from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage.leaf import open_leaf
-from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
@@ -32,19 +32,34 @@ _NAMED = 10
 class PlannedLeaf:
     """A leaf that a scan reads."""
 
-    #: Partition values by field id, as Python values.
-    values: dict[str, Any]
-    uri: str
-    #: The Lance version to read; None for the newest version on main (weak tables).
-    version: int | None
-    #: Rows in the leaf before any filter; None if the manifest does not know.
-    rows: int | None
-    #: The part of the filter that is left to check, as SQL; None if every row matches.
-    residual: str | None
     row: LeafRow
-    #: The residual as a predicate.
+    #: The part of the filter that is left to check; None if every row matches.
     where: Predicate | None
-    location: Location
+    snapshot: Snapshot = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Partition values by field id, as Python values."""
+        return values_of(self.snapshot, self.row)
+
+    @property
+    def uri(self) -> str:
+        return self.snapshot.location.child(self.row.location)
+
+    @property
+    def version(self) -> int | None:
+        """The Lance version to read; None for the newest version on main (weak tables)."""
+        return self.row.read_version
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in the leaf before any filter; None if the manifest does not know."""
+        return self.row.row_count
+
+    @property
+    def residual(self) -> str | None:
+        """The part of the filter that is left to check, as SQL; None if every row matches."""
+        return None if self.where is None else to_sql(self.where)
 
     def open(self) -> Any:
         """Open the leaf with plain Lance, at the version that the scan reads.
@@ -53,7 +68,7 @@ class PlannedLeaf:
         part of the table. It has the columns that the leaf was last written with, and all of its
         rows, also those that do not match the filter. Raises CorruptTable if the version is gone.
         """
-        return open_leaf(self.location, self.row.location, self.version)
+        return open_leaf(self.snapshot.location, self.row.location, self.version)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={shortened(str(v))}" for k, v in self.values.items())
@@ -161,17 +176,7 @@ class Plan:
         return min((index.min_rows for index in indexes), default=None)
 
     def _leaf(self, row: LeafRow) -> PlannedLeaf:
-        where = self.residual(row.index)
-        return PlannedLeaf(
-            values=values_of(self.snapshot, row),
-            uri=self.snapshot.location.child(row.location),
-            version=row.read_version,
-            rows=row.row_count,
-            residual=None if where is None else to_sql(where),
-            row=row,
-            where=where,
-            location=self.snapshot.location,
-        )
+        return PlannedLeaf(row, self.residual(row.index), self.snapshot)
 
     def explain(self, columns: Sequence[str] | None = None) -> str:
         """The plan as text, for people."""

@@ -24,7 +24,7 @@ def sample(plan: Plan, schema: pa.Schema, count: int, seed: int | None) -> pa.Ta
     leaves, head = plan.leaves, plan.snapshot.head
 
     def leaf_of(leaf: PlannedLeaf) -> Leaf:
-        return Leaf.of(leaf.location, head, leaf.row)
+        return Leaf.of(plan.snapshot.location, head, leaf.row)
 
     def matching(leaf: PlannedLeaf) -> int:
         if leaf.where is None and leaf.rows is not None:

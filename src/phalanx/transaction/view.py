@@ -326,8 +326,9 @@ class View:
         In a weak table the leaves stay, without rows: readers look at main, not at the manifest.
         """
         unchanged = self._current is self.base
+        specs = {spec.id: spec for spec in self.head.specs}
         for row in rows:
-            place = self._place_of(row)
+            place = place_of(specs[row.spec_id], row)
             self._remove(row, place if unchanged else self._as_of_base(place))
 
     def _remove(self, row: LeafRow, place: Place) -> None:
