@@ -1,8 +1,10 @@
 import datetime as dt
+import json
 import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,6 +15,7 @@ import phalanx
 from phalanx.interop import parquet
 from tests.interop.samples import COLUMNS, HOSTILE, PARQUET_ONLY, same_rows
 
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "parquet.json").read_text())
 EVENTS = pa.table(
     {
         "id": pa.array(range(6)),
@@ -31,6 +34,30 @@ def events(root):
 def folders(path):
     """The folders with files in them, relative to a root."""
     return sorted({str(file.parent.relative_to(path)) for file in path.rglob("*.parquet")})
+
+
+@pytest.mark.parametrize("tree", GOLDEN, ids=lambda tree: tree["name"])
+def test_a_golden_tree(tree, root, tmp_path):
+    for name, ids in tree["files"].items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.table({"id": ids}), path)
+    columns = [(name, pa.type_for_alias(type)) for name, type in tree["types"].items()]
+    schema = pa.schema([*columns, ("id", pa.int64())])
+    table = parquet.import_(tmp_path / "tree", root, schema=schema)
+    expected = [dict(zip(schema.names, row, strict=True)) for row in tree["rows"]]
+    for row in expected:
+        if "event_date" in row:
+            row["event_date"] = dt.date.fromisoformat(row["event_date"])
+    assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
+    assert table.spec.spell(table._snapshot.head.schema) == list(tree["types"])
+    again = parquet.import_(_exported(table, tmp_path / "again"), tmp_path / "copy")
+    assert again.scan().to_arrow().sort_by("id").to_pylist() == expected
+
+
+def _exported(table, path):
+    parquet.export(table, path)
+    return path
 
 
 class TestExport:

@@ -294,16 +294,16 @@ class TestOptimize:
         table = phalanx.create(root, SCHEMA, ["part"], properties=OFF).append(ROWS)
         table.set_properties(ON).optimize()
         assert columns(table)["a"] == ["id", "n"]
-        report = table.optimize("part = 'a'", partition_columns=True)
-        assert report.rewritten == 1
+        report = table.rewrite("part = 'a'")
+        assert (report.columns, report.rows, len(report.versions)) == (1, 0, 1)
         assert columns(table) == {"a": ["id", "n", "part"], "b": ["id", "n"], None: ["id", "n"]}
-        table.optimize(partition_columns=True)
+        table.rewrite()
         assert columns(table) == {part: ["id", "n", "part"] for part in ("a", "b", None)}
         for leaf in table.scan().plan().leaves:
             parts = leaf.open().to_table()["part"].to_pylist()
             assert parts == [leaf.values["part"]] * leaf.rows
-        assert table.optimize(partition_columns=True).rewritten == 0
-        table.set_properties(OFF).optimize(partition_columns=True)
+        assert table.rewrite().columns == 0
+        table.set_properties(OFF).rewrite()
         assert columns(table)["a"] == ["id", "n"]
         assert rows(table) == ROWS
         assert table.check().ok
@@ -447,7 +447,7 @@ class _Switching:
     def bring_up(self):
         table = phalanx.open(self.uri)
         before = max(self.at)
-        table.optimize(partition_columns=True)
+        table.rewrite()
         for version in range(before + 1, table.version + 1):
             self.at[version] = self.at[before]
 

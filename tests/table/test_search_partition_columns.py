@@ -91,7 +91,7 @@ def test_switching_keeps_indexes(tables):
     off.set_properties({"materialize_partition_columns": "true"})
     off.append(ROWS[:6])
     on.append(ROWS[:6])
-    off.optimize(partition_columns=True)
+    off.rewrite()
     off.refresh_indexes()
     query = VECTORS[5]
     ids = [t.search(query, k=8, nprobes=2).column("id").to_pylist() for t in (off, on)]

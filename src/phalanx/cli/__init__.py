@@ -135,7 +135,6 @@ def _optimize(arguments: Arguments) -> object:
         arguments.dry_run,
         sort_by=arguments.sort_by,
         zorder_by=arguments.zorder_by,
-        partition_columns=arguments.partition_columns,
     )
 
 
@@ -285,11 +284,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     optimize.add_argument(
         "--zorder-by", metavar="COLUMN", nargs="+", help="cluster them by several columns"
-    )
-    optimize.add_argument(
-        "--partition-columns",
-        action="store_true",
-        help="also leaves that have other columns than new files",
     )
     dry_run(optimize)
 

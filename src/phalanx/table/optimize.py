@@ -69,13 +69,13 @@ class Goal:
 
     target: Target
     ordering: Ordering | None = None
-    #: Whether they shall hold the columns that new files hold.
-    partition_columns: bool = False
+    #: Whether only leaves that have other columns than new files are rewritten.
+    columns: bool = False
 
     @property
     def concerns_all(self) -> bool:
         """Whether every leaf must be opened to see if it is like that."""
-        return self.ordering is not None or self.partition_columns
+        return self.ordering is not None or self.columns
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,6 @@ def optimize(
     dry_run: bool = False,
     sort_by: Any = None,
     zorder_by: Any = None,
-    partition_columns: bool = False,
 ) -> OptimizeReport:
     """Compact the leaves that a filter selects. Raises InvalidInput for invalid arguments."""
     with ThreadPoolExecutor(WRITERS) as pool:
@@ -200,11 +199,10 @@ def optimize(
             dry_run,
             sort_by,
             zorder_by,
-            partition_columns,
             pool,
         )
         if not dry_run:
-            _run(job, first, pool)
+            run(job, first, pool)
     return job.report
 
 
@@ -216,7 +214,6 @@ def begin(
     dry_run: bool,
     sort_by: Any,
     zorder_by: Any,
-    partition_columns: bool,
     pool: Executor,
 ) -> tuple[Optimizing, OptimizePlan]:
     """The state of a new call, and the first plan. Raises InvalidInput for invalid arguments."""
@@ -227,16 +224,28 @@ def begin(
     newest = Snapshot.latest(snapshot.location, snapshot)
     newest.check_writable()
     ordering = Ordering.of(sort_by, zorder_by, newest.head.schema)
-    goal = Goal(target, ordering, partition_columns)
+    goal = Goal(target, ordering)
     first = plan(newest, where, goal, pool)
     return Optimizing(newest.location, where, goal, _planned(first, dry_run)), first
 
 
-def _run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
+def begin_columns(
+    snapshot: Snapshot, where: str | None, dry_run: bool, pool: Executor
+) -> tuple[Optimizing, OptimizePlan]:
+    """Like `begin`, for the leaves of the current spec that have other columns than new files."""
+    newest = Snapshot.latest(snapshot.location, snapshot)
+    low, high = newest.leaves.range_of(newest.head.spec_id)
+    current = newest.leaves.ids.slice(low, high - low).to_pylist()
+    goal = Goal(Target(TARGET_ROWS, TARGET_BYTES), columns=True)
+    first = plan(newest, where, goal, pool, current)
+    return Optimizing(newest.location, where, goal, _planned(first, dry_run)), first
+
+
+def run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
     """Run all tasks in this process."""
     large = threading.Semaphore(_LARGE_AT_A_TIME)
 
-    def run(task: LeafTask) -> Compacted:
+    def compacted(task: LeafTask) -> Compacted:
         if task.bytes < _LARGE_BYTES:
             return compact(task)
         with large:
@@ -246,7 +255,7 @@ def _run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
     while todo is not None:
         for group in todo.groups():
             started = time.time()
-            job.finish(todo.snapshot, list(pool.map(run, group)), pool, started)
+            job.finish(todo.snapshot, list(pool.map(compacted, group)), pool, started)
         todo = job.next(pool)
     job.end(pool)
 
@@ -337,8 +346,8 @@ class _LeafPlanner:
         version = leaf.newest() if row.read_version is None else row.read_version
         contents = compaction.look(leaf, version, self.snapshot.head.indexes)
         parts = contents.fragments
-        groups = compaction.groups(parts, self.goal.target)
-        is_other = not contents.current and (bool(groups) or self.goal.partition_columns)
+        groups = [] if self.goal.columns else compaction.groups(parts, self.goal.target)
+        is_other = not contents.current and (bool(groups) or self.goal.columns)
         if self.goal.ordering is not None or is_other:
             groups = [parts] if parts and not any(part.indexed for part in parts) else []
         if not groups or contents.stable_ids:

@@ -7,6 +7,9 @@ call continues with the rows that are still in old leaves.
 A step has three parts, so that the second can run in another process: `plan` chooses the files of
 the step, `move` writes their rows to the new partitions, `commit` adds these to the table. If
 another transaction changed one of the files meanwhile, the step is discarded and planned again.
+
+Then the leaves of the current spec that have other columns than new files are rewritten, each as
+`phalanx.table.optimize` does it: partition columns may have been stored, or left out, since.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
 from phalanx.storage.records import MOVES_ROWS, LeafRow
+from phalanx.table import optimize
 from phalanx.table.anchor import anchor
 from phalanx.table.arguments import positive
 from phalanx.table.filters import predicate_of
@@ -110,7 +114,9 @@ class RewriteReport:
     steps: int = 0
     rows: int = 0
     bytes: int = 0
-    #: The versions of the table that were committed, one for each step.
+    #: How many leaves of the current spec were rewritten to have the columns of new files.
+    columns: int = 0
+    #: The versions of the table that were committed: one for each step, then those for `columns`.
     versions: tuple[int, ...] = ()
     notes: list[str] = field(default_factory=list)
 
@@ -123,6 +129,9 @@ class RewriteReport:
         )
         if self.left and not self.dry_run:
             text += f"; {count_text(self.left, 'leaf')} left"
+        if self.columns:
+            verb = "would rewrite" if self.dry_run else "rewrote"
+            text += f"; {verb} {count_text(self.columns, 'leaf')} to have the columns of new files"
         return "\n".join([text, *(f"note: {note}" for note in self.notes)])
 
 
@@ -142,7 +151,23 @@ def rewrite(
         job, newest = begin(snapshot, where, step_rows, step_bytes, max_steps, dry_run)
         if not dry_run:
             _run(job, newest, pool)
+        if (columns := begin_columns(job, newest, pool)) is not None:
+            if not dry_run:
+                optimize.run(*columns, pool)
+            job.count(columns[0].report)
     return job.report
+
+
+def begin_columns(
+    job: Rewriting, snapshot: Snapshot, pool: Executor
+) -> tuple[optimize.Optimizing, optimize.OptimizePlan] | None:
+    """The second part of a call: leaves whose files have other columns than new ones.
+
+    None if there can be no such leaves, or if the limit of steps is reached.
+    """
+    if job.is_over or not snapshot.head.gives_columns:
+        return None
+    return optimize.begin_columns(snapshot, job.where, job.report.dry_run, pool)
 
 
 def begin(
@@ -416,6 +441,12 @@ class Rewriting:
             )
             return None
         return Snapshot.latest(self.location)
+
+    def count(self, columns: optimize.OptimizeReport) -> None:
+        """Add what was done to leaves that had other columns than new files."""
+        self.report.columns += columns.rewritten
+        self.report.versions += columns.versions
+        self.report.notes += [note for note in columns.notes if note not in self.report.notes]
 
     def end(self, pool: Executor) -> None:
         """Count the leaves that are left, index the rows that have moved, and publish leaves."""

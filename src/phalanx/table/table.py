@@ -1050,7 +1050,6 @@ class Table(ArrowDataset):
         *,
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
-        partition_columns: bool = False,
     ) -> OptimizeReport:
         """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
@@ -1066,8 +1065,6 @@ class Table(ArrowDataset):
             sort_by: Rewrite each leaf in the order of these columns; a pair such as
                 `("ts", "descending")` reverses one.
             zorder_by: Rewrite each leaf in Z-order of these columns, 2 or more.
-            partition_columns: Rewrite each leaf that has other columns than new files, for example
-                because it was written before `materialize_partition_columns` was changed.
 
         Raises:
             InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
@@ -1080,7 +1077,6 @@ class Table(ArrowDataset):
             dry_run,
             sort_by,
             zorder_by,
-            partition_columns,
         )
         if not dry_run:
             self.refresh()
@@ -1100,6 +1096,8 @@ class Table(ArrowDataset):
 
         No row changes, and other writers may go on. The rows are moved in steps, each a
         transaction, so an interrupted call keeps what it has finished, and the next one continues.
+        Leaves of the current spec are rewritten if they have other columns than new files, because
+        `materialize_partition_columns` was changed.
 
         Args:
             where: Move only leaves that may hold a matching row, each as a whole.

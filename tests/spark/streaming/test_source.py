@@ -75,7 +75,7 @@ def test_columns_that_are_in_no_file(events, checkpoint):
     copy(events, stream, checkpoint)
     events.sql(off % "true")
     insert(events, 10, 13)
-    events.open("t").optimize(partition_columns=True)
+    events.open("t").rewrite()
     insert(events, 13, 14)
     copy(events, stream, checkpoint)
     assert events.rows("SELECT * FROM {db}.out") == events.rows("SELECT * FROM {db}.t")

@@ -42,9 +42,6 @@ class OptimizeProcedure(Distributed):
         Parameter("target_bytes", "BIGINT", "bytes of a file, about", "null"),
         Parameter("sort_by", "STRING", "columns to sort by, such as 'ts DESC, id'", "null"),
         Parameter("zorder_by", "STRING", "columns to order by together: 'x, y'", "null"),
-        Parameter(
-            "partition_columns", "BOOLEAN", "also files without the columns of new ones", "false"
-        ),
         DRY_RUN,
     )
     result: ClassVar = {
@@ -67,7 +64,6 @@ class OptimizeProcedure(Distributed):
                 bool(invocation["dry_run"]),
                 _sorting(invocation["sort_by"]),
                 names_of(invocation["zorder_by"]),
-                bool(invocation["partition_columns"]),
                 pool,
             )
             if invocation["dry_run"]:
@@ -76,11 +72,8 @@ class OptimizeProcedure(Distributed):
 
     def go_on(self, state: Any, messages: Sequence[Any], cluster: Cluster) -> Work | Rows:
         job, started = state
-        compacted = [leaf for leaves in messages for leaf in leaves]
         with ThreadPoolExecutor(WRITERS) as pool:
-            for at in range(0, len(compacted), optimize.GROUP_LEAVES):
-                base = Snapshot.latest(job.location)
-                job.finish(base, compacted[at : at + optimize.GROUP_LEAVES], pool, started)
+            commit_compacted(job, messages, pool, started)
             return self._round(job, job.next(pool), cluster, pool)
 
     def _round(
@@ -94,8 +87,7 @@ class OptimizeProcedure(Distributed):
         if plan is None or not plan.tasks:
             job.end(pool)
             return self._rows(job)
-        commands = [command_of(CompactTask(part)) for part in _parts(plan.tasks, cluster)]
-        return Work(commands, (job, time.time()))
+        return Work(compact_commands(plan, cluster), (job, time.time()))
 
     def _rows(self, job: optimize.Optimizing) -> Rows:
         report = job.report
@@ -110,6 +102,21 @@ class OptimizeProcedure(Distributed):
                 "notes": "; ".join(report.notes),
             }
         ]
+
+
+def compact_commands(plan: optimize.OptimizePlan, cluster: Cluster) -> list[str]:
+    """The work of a plan, for Spark's workers."""
+    return [command_of(CompactTask(part)) for part in _parts(plan.tasks, cluster)]
+
+
+def commit_compacted(
+    job: optimize.Optimizing, messages: Sequence[Any], pool: Executor, started: float
+) -> None:
+    """Commit what the workers have written, in groups of leaves."""
+    compacted = [leaf for leaves in messages for leaf in leaves]
+    for at in range(0, len(compacted), optimize.GROUP_LEAVES):
+        base = Snapshot.latest(job.location)
+        job.finish(base, compacted[at : at + optimize.GROUP_LEAVES], pool, started)
 
 
 def _sorting(text: str | None) -> list[str | tuple[str, str]] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,8 +22,9 @@ from phalanx.spark.procedures.base import (
     Work,
     register,
 )
+from phalanx.spark.procedures.optimize import commit_compacted, compact_commands
 from phalanx.spark.tasks import Cluster, command_of, message
-from phalanx.table import rewrite
+from phalanx.table import optimize, rewrite
 from phalanx.table.partitioned_writer import WRITERS
 from phalanx.transaction.snapshot import Snapshot
 
@@ -51,6 +52,7 @@ class RewriteProcedure(Distributed):
         "steps": "BIGINT",
         "partitions": "BIGINT",
         "left": "BIGINT",
+        "columns": "BIGINT",
         "notes": "STRING",
     }
 
@@ -64,12 +66,18 @@ class RewriteProcedure(Distributed):
             bool(invocation["dry_run"]),
         )
         if invocation["dry_run"]:
+            with ThreadPoolExecutor(WRITERS) as pool:
+                if (columns := rewrite.begin_columns(job, newest, pool)) is not None:
+                    job.count(columns[0].report)
             return self._rows(job)
         return self._round(job, newest, invocation.cluster)
 
     def go_on(self, state: Any, messages: Sequence[Any], cluster: Cluster) -> Work | Rows:
-        job, started = state
+        job, columns, started = state
         with ThreadPoolExecutor(WRITERS) as pool:
+            if columns is not None:
+                commit_compacted(columns, messages, pool, started)
+                return self._columns_round(job, columns, columns.next(pool), cluster, pool)
             for moved in messages:
                 job.finish(Snapshot.latest(job.location), moved, pool, started)
         return self._round(job, job.next(), cluster)
@@ -90,8 +98,26 @@ class RewriteProcedure(Distributed):
         if not steps:
             with ThreadPoolExecutor(WRITERS) as pool:
                 job.end(pool)
+                columns = rewrite.begin_columns(job, Snapshot.latest(job.location), pool)
+                if columns is not None:
+                    return self._columns_round(job, *columns, cluster, pool)
             return self._rows(job)
-        return Work([command_of(MoveTask(step)) for step in steps], (job, time.time()))
+        return Work([command_of(MoveTask(step)) for step in steps], (job, None, time.time()))
+
+    def _columns_round(
+        self,
+        job: rewrite.Rewriting,
+        columns: optimize.Optimizing,
+        plan: optimize.OptimizePlan | None,
+        cluster: Cluster,
+        pool: Executor,
+    ) -> Work | Rows:
+        """The next round of leaves that have other columns than new files, or the end."""
+        if plan is None or not plan.tasks:
+            columns.end(pool)
+            job.count(columns.report)
+            return self._rows(job)
+        return Work(compact_commands(plan, cluster), (job, columns, time.time()))
 
     def _rows(self, job: rewrite.Rewriting) -> Rows:
         report = job.report
@@ -102,6 +128,7 @@ class RewriteProcedure(Distributed):
                 "steps": report.steps,
                 "partitions": report.leaves,
                 "left": report.left,
+                "columns": report.columns,
                 "notes": "; ".join(report.notes),
             }
         ]

@@ -93,7 +93,11 @@ def test_switching(table):
     }
     more = [*ROWS, (5, "a", 50), (6, "d", 60)]
     assert rows(table) == ordered(more)
-    table.sql(f"CALL lake.system.optimize('{table.name}.t', partition_columns => true)")
+    call = f"CALL lake.system.rewrite('{table.name}.t'"
+    (planned,) = table.sql(f"{call}, dry_run => true)").collect()
+    (done,) = table.sql(f"{call})").collect()
+    assert planned["columns"] == done["columns"] == 3
+    assert (done["rows"], done["left"], done["notes"]) == (0, 0, "")
     assert set(map(tuple, columns(table).values())) == {("id", "n", "c")}
     assert rows(table) == ordered(more)
     table.sql("ALTER TABLE {db}.t UNSET TBLPROPERTIES ('materialize_partition_columns')")
