@@ -6,7 +6,10 @@ Each leaf has a schema of its own, and nothing but the client keeps it in line w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
+
+import pyarrow as pa
 
 from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
@@ -17,14 +20,18 @@ from phalanx.storage.mapping import mapping_of
 from phalanx.storage.records import LeafRow
 
 
-def contradictions(location: Location, head: Head, row: LeafRow) -> list[str]:
-    """What is wrong with the columns of a leaf, one sentence each.
+def contradictions(
+    location: Location, head: Head, row: LeafRow, handle: Any | None = None
+) -> list[str]:
+    """What is wrong with the columns of a leaf, one sentence each; `handle` is its version, open.
 
     Raises InvalidInput for a leaf outside of the table's root, and CorruptTable for one that cannot
     be opened.
     """
     leaf = Leaf.of(location, head, row)
-    return list(_contradictions(leaf, leaf.open(row.read_version), head, row.spec_id))
+    if handle is None:
+        handle = leaf.open(row.read_version)
+    return list(_contradictions(leaf, handle, head, row.spec_id))
 
 
 def _contradictions(leaf: Leaf, handle: Any, head: Head, spec_id: int) -> Iterator[str]:
@@ -50,7 +57,7 @@ def _other_ids(handle: Any, schema: TableSchema, uri: str) -> Iterator[str]:
 
     The specification says that ids are consistent.
     """
-    own = TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
+    own = _numbered(handle.schema, tuple(ids_of(handle.lance_schema)))
     table = {column.path: id for id, column in schema.columns.items()}
     for id, column in own.columns.items():
         expected = table.get(column.path, id)
@@ -59,3 +66,9 @@ def _other_ids(handle: Any, schema: TableSchema, uri: str) -> Iterator[str]:
                 f"the leaf {uri} has the id {id} for the column {'.'.join(column.path)}, and the "
                 f"table has {expected}: its client must write it with the ids of the table"
             )
+
+
+@lru_cache(maxsize=128)
+def _numbered(schema: pa.Schema, ids: tuple[int, ...]) -> TableSchema:
+    """The schema of a leaf with its ids: most leaves of a table have the same."""
+    return TableSchema.numbered(schema, ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx.errors import UnsupportedTable
 from phalanx.model.schema import TableSchema
@@ -42,7 +42,8 @@ def taken_over(location: Location, head: Head, row: LeafRow) -> TakenLeaf:
         version = _copied(location, folder, row, head.schema)
     handle = main.take_over(version)
     # Others may have written to it since it was checked.
-    check_columns(location, head, replace(row, location=folder, read_version=int(handle.version)))
+    taken_row = replace(row, location=folder, read_version=int(handle.version))
+    check_columns(location, head, taken_row, handle)
     fragments = [fragment.metadata for fragment in handle.get_fragments()]
     files = [file for fragment in fragments for file in fragment.files]
     ids = itertools.chain(ids_of(handle.lance_schema), *(file.fields for file in files))
@@ -72,7 +73,10 @@ def _copied(location: Location, folder: str, row: LeafRow, schema: TableSchema) 
     return leaf.commit(newest, LeafDelta(added=(written,), replaced=True))
 
 
-def check_columns(location: Location, head: Head, row: LeafRow) -> None:
-    """Raise UnsupportedTable for a leaf that would be misread through the table's schema."""
-    for problem in contradictions(location, head, row):
+def check_columns(location: Location, head: Head, row: LeafRow, handle: Any | None = None) -> None:
+    """Raise UnsupportedTable for a leaf that would be misread through the table's schema.
+
+    `handle` is its version, if it is open already.
+    """
+    for problem in contradictions(location, head, row, handle):
         raise UnsupportedTable(problem)
