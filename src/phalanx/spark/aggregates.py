@@ -2,7 +2,8 @@
 
 COUNT(*) needs the row counts of leaves, COUNT(column) their null counts, MIN and MAX exact
 statistics or a partition column. All of it holds for a leaf only where its partition values decide
-the filter. The other leaves are read, and Spark combines the parts.
+the filter. A bound that is zero does not tell -0.0 from 0.0. The other leaves are read, and Spark
+combines the parts.
 """
 
 from __future__ import annotations
@@ -101,6 +102,10 @@ class _Function:
             return a + b
         if a is None or b is None:
             return b if a is None else a
+        # Spark's NaN is above every number.
+        if a != a or b != b:
+            is_other = (a != a) == (self.name == "MIN")
+            return b if is_other else a
         return min(a, b) if self.name == "MIN" else max(a, b)
 
 
@@ -280,28 +285,36 @@ class _Answer:
         return counted
 
     def _extreme(self, column: Column, least: bool) -> _Of:
-        if isinstance(domain_of(column.type), FloatDomain) or is_finer(column.type):
-            # Spark's NaN is above every number and its zeros are two; statistics say less.
+        if is_finer(column.type):
             raise _Unknown
+        is_float = isinstance(domain_of(column.type), FloatDomain)
         try:
-            return self._value_of(column, Identity)
+            if not is_float:  # a partition does not tell -0.0 from 0.0
+                return self._value_of(column, Identity)
         except _Unknown:
-            self._needs_statistics = True
-        domain = domain_of(column.type)
+            pass
+        self._needs_statistics = True
+        # Floats are bounded as doubles.
+        domain = domain_of(pa.float64() if is_float else column.type)
 
         def extreme(leaf: _Leaf) -> Any:
             known: ColumnStatistics | None = leaf.statistics.get(column.field_id)
             if known is None or not known.exact:
                 raise _Unknown
             key = known.low if least else known.high
+            if known.has_nan and (not least or key is None):
+                return _NAN
             if key is None:
                 if known.null_count != leaf.row.row_count:
                     raise _Unknown
                 return None
             try:
-                return domain.array([key])[0].as_py()
+                value = domain.array([key])[0].as_py()
             except (ValueError, OverflowError):  # a date that Python lacks
                 raise _Unknown from None
+            if is_float and value == 0:  # the key of both zeros
+                raise _Unknown
+            return value
 
         return extreme
 
@@ -330,7 +343,15 @@ def _is_ordered(function: _Function) -> bool:
     """Whether Arrow computes the least and greatest value, and orders values as Spark does."""
     assert function.column is not None
     t, type = pa.types, function.column.type
-    known = (t.is_integer, t.is_decimal, t.is_string, t.is_large_string, t.is_date, t.is_timestamp)
+    known = (
+        t.is_integer,
+        t.is_decimal,
+        t.is_floating,
+        t.is_string,
+        t.is_large_string,
+        t.is_date,
+        t.is_timestamp,
+    )
     return any(is_one(type) for is_one in known)
 
 
@@ -357,6 +378,10 @@ class _Wanted:
         """Several values combined."""
         if self.name == "COUNT":
             return pa.array([pc.sum(parts, min_count=0).as_py()], parts.type)
+        is_float = pa.types.is_floating(parts.type)
+        if is_float and self.name == "MAX" and pc.any(pc.is_nan(parts)).as_py():
+            # Spark's NaN is above every number, and Arrow leaves it out.
+            return pa.array([_NAN], parts.type)
         extreme = pc.min_max(parts)["min" if self.name == "MIN" else "max"]
         return pa.repeat(extreme, 1) if extreme.is_valid else pa.array([None], parts.type)
 

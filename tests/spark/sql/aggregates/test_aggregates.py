@@ -22,6 +22,8 @@ ANSWERED = [
     "SELECT year(ts), count(*) FROM {db}.t GROUP BY year(ts)",
     "SELECT year(ts), month(ts), country, count(*) FROM {db}.t GROUP BY 1, 2, 3",
     "SELECT count(*) FROM {db}.t WHERE ts >= '2024-01-01'",
+    "SELECT max(x), min(x) FROM {db}.t WHERE ts >= '2023-12-01'",
+    "SELECT country, min(x), max(x), max(id) FROM {db}.t GROUP BY country",
 ]
 #: Queries with how many of the leaves are read.
 DOUBTFUL = {
@@ -37,7 +39,6 @@ DOUBTFUL = {
 READ = [
     "SELECT count(DISTINCT country) FROM {db}.t",
     "SELECT sum(id) FROM {db}.t",
-    "SELECT max(x), min(x) FROM {db}.t",
     "SELECT n, count(*) FROM {db}.t GROUP BY n",
     "SELECT country, count(*) FROM {db}.t WHERE id % 2 = 0 GROUP BY country",
 ]
@@ -102,3 +103,40 @@ def test_groups_of_nan(lake):
     lake.same(query)
     lake.same("SELECT x, count(*) FROM {db}.t GROUP BY x")
     assert "BatchScan" not in plan(lake, "SELECT x, count(*) FROM {db}.t GROUP BY x")
+
+
+@pytest.mark.parametrize("type", ["DOUBLE", "FLOAT"])
+def test_floats(lake, type):
+    """NaN is above every number, zeros are two, and a part may be NULL."""
+    rows = ", ".join(
+        f"('{part}', CAST('{x}' AS {type}))"
+        for part, values in {
+            "nan": ["NaN", "1.5", "-Infinity"],
+            "only nan": ["NaN", "NaN"],
+            "zero": ["0.0", "3.25"],
+            "negative zero": ["-0.0", "7"],
+            "below": ["-3.25", "-0.0"],
+            "huge": ["1e30", "Infinity"],
+        }.items()
+        for x in values
+    )
+    nulls = f", ('null', CAST(NULL AS {type})), ('nan', NULL)"
+    lake.both("t", f"SELECT * FROM VALUES {rows}{nulls} AS v(part, x)", "part")
+    queries = [
+        "SELECT part, min(x), max(x) FROM {db}.t GROUP BY part",
+        "SELECT min(x), max(x) FROM {db}.t",
+        "SELECT min(x), max(x) FROM {db}.t WHERE part LIKE '%nan'",
+        "SELECT min(x), max(x), count(x) FROM {db}.t WHERE part IN ('null', 'only nan')",
+        "SELECT part, min(x), max(x) FROM {db}.t WHERE x > 1 GROUP BY part",
+        "SELECT CAST(min(x) AS STRING) FROM {db}.t WHERE part = 'negative zero'",
+        "SELECT CAST(min(x) AS STRING), CAST(max(x) AS STRING) FROM {db}.t WHERE part = 'zero'",
+        "SELECT CAST(max(x) AS STRING) FROM {db}.t WHERE part = 'below'",
+    ]
+    for query in queries:
+        lake.same(query)
+    assert "LocalTableScan" in plan(lake, "SELECT min(x) FROM {db}.t WHERE part = 'nan'")
+    assert "3 answered from the manifest and 1 read" in plan(
+        lake,
+        "SELECT part, max(x) FROM {db}.t WHERE part IN ('nan', 'zero', 'below', 'huge') "
+        "GROUP BY part",
+    )
