@@ -8,16 +8,17 @@ import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.util.TypeUtils
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connector.expressions.{Expression, Expressions, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions.{Expression, Expressions, Literal, LiteralValue, NamedReference, Transform}
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
-import org.apache.spark.sql.connector.expressions.filter.{PartitionPredicate, Predicate}
+import org.apache.spark.sql.connector.expressions.filter.{And, PartitionPredicate, Predicate}
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.partitioning.{KeyGroupedPartitioning, Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.types.{ByteType, DataType, StructType}
+import org.apache.spark.sql.types._
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Collects what Spark pushes down, and asks Python what can be done with it. */
@@ -236,8 +237,14 @@ class PhalanxScan(
   override def estimateStatistics(): Statistics = new Statistics {
     private def known(name: String) = Option(plan.get(name)).filterNot(_.isNull || stream.isDefined)
       .fold(OptionalLong.empty())(value => OptionalLong.of(value.asLong()))
-    override def sizeInBytes(): OptionalLong = known("bytes")
     override def numRows(): OptionalLong = known("rows")
+
+    /** What the rows take in memory. Files are compressed, and Spark broadcasts by this size. */
+    override def sizeInBytes(): OptionalLong = {
+      val stored = known("bytes")
+      if (stored.isEmpty || numRows().isEmpty) stored
+      else OptionalLong.of(math.max(stored.getAsLong, numRows().getAsLong * (8 + struct.defaultSize)))
+    }
   }
 
   // Filters that are known only when the other side of a join has run
@@ -248,7 +255,7 @@ class PhalanxScan(
       .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
-    runtime ++= predicates
+    runtime ++= predicates.flatMap(RuntimeFilters.bounded)
     planned = None
     tasks = None
   }
@@ -281,6 +288,33 @@ class PhalanxScan(
   }
 
   override def hashCode(): Int = identity.hashCode()
+}
+
+/** What a join has learned from its other side. */
+object RuntimeFilters {
+  /** Filters with more values become ranges: to send and test each of them would cost more. */
+  private val MostValues = 2000
+
+  /** A filter `column IN (values)`, or the range of many values; none if that cannot be said. */
+  def bounded(predicate: Predicate): Option[Predicate] = predicate.children() match {
+    case children if predicate.name() != "IN" || children.length - 1 <= MostValues => Some(predicate)
+    case Array(column, values @ _*) =>
+      val literals = values.collect { case literal: Literal[_] => literal }
+      val kind = literals.head.dataType()
+      if (literals.length < values.length || literals.exists(_.value() == null) || !isOrdered(kind)) None
+      else {
+        val order = TypeUtils.getInterpretedOrdering(kind)
+        val ends = literals.map(_.value().asInstanceOf[Any])
+        def end(name: String, value: Any) = new Predicate(name, Array(column, LiteralValue(value, kind)))
+        Some(new And(end(">=", ends.min(order)), end("<=", ends.max(order))))
+      }
+  }
+
+  /** Whether Spark and Phalanx order the values of a type alike. */
+  private def isOrdered(kind: DataType): Boolean = kind match {
+    case _: IntegralType | _: DecimalType | DateType | TimestampType | TimestampNTZType | StringType => true
+    case _ => false
+  }
 }
 
 // Spark makes each kind of metric by the name of its class.

@@ -85,3 +85,30 @@ def test_beside_a_join_without_a_shuffle(lake, planned_at_once, spark):
     plan = after(lake, query.replace("FULL JOIN", "JOIN"))
     assert plan.count("Exchange hash") == 0
     assert "pruned by: join keys" in plan
+
+
+@pytest.mark.parametrize(
+    ("partitioned_by", "pruned"),
+    [
+        ("truncate(10000, id)", "partitions 2/4, pruned by: join keys"),
+        ("bucket(4, id)", "partitions 4/4, pruned by: nothing"),
+    ],
+)
+def test_many_keys_are_a_range(lake, planned_at_once, partitioned_by, pruned):
+    """Thousands of keys are not sent one by one: their range prunes, and a bucket has no range."""
+    rows = "SELECT id, id % 7 AS x FROM range(40000)"
+    lake.both("facts", rows, partitioned_by)
+    lake.both("dims", "SELECT id, id % 2 AS kind FROM range(9000, 16000)")
+    query = (
+        "SELECT /*+ BROADCAST(d) */ count(*), sum(f.x) FROM {db}.facts f JOIN {db}.dims d "
+        "ON f.id = d.id WHERE d.kind = 1"
+    )
+    lake.same(query)
+    assert pruned in after(lake, query)
+
+
+def test_the_size_is_that_in_memory(lake):
+    """Spark broadcasts by it: files are compressed, and these are a few bytes for many rows."""
+    lake.sql("CREATE TABLE {db}.t AS SELECT 1L AS a, 2L AS b, id % 2 AS c FROM range(100000)")
+    plan = lake.sql("SELECT a, c FROM {db}.t")._jdf.queryExecution().optimizedPlan()
+    assert plan.stats().sizeInBytes() == 100_000 * (8 + 8 + 8)
