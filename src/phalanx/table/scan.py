@@ -23,6 +23,7 @@ from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import positive, whole_number
 from phalanx.table.batches import sized, with_types
 from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.lookup import Lookup, wanted_values
 from phalanx.table.plan import Plan
 from phalanx.table.sample import sample
 from phalanx.table.shards import ShardReader, divided, shards_of
@@ -90,9 +91,15 @@ class Scan:
         if self._limit is not None and total >= self._limit:
             return self._limit
         doubtful = plan.indices[~known]
-        if len(doubtful):
+        units = self._units(doubtful)
+        if len(doubtful) and (wanted := wanted_values(plan)) is not None:
+            lookup = Lookup(self._snapshot, wanted, list(units))
+            total += sum(count for count in lookup.counts if count is not None)
+            units = iter(lookup.uncounted)
+        left = list(units)
+        if left:
             with _pool() as pool:
-                total += sum(pool.map(self._count, self._units(doubtful)))
+                total += sum(pool.map(self._count, left))
         return total if self._limit is None else min(total, self._limit)
 
     def _count(self, unit: ReadUnit) -> int:
@@ -234,9 +241,10 @@ class Scan:
 
     def _batches(self, ordered: bool) -> Iterator[pa.RecordBatch]:
         left = self._limit
-        units = self._units(self._plan.indices)
-        stream = _ordered(self, units) if ordered else _unordered(self, units)
-        with self._snapshot.location.naming_failures(), contextlib.closing(stream):
+        with (
+            self._snapshot.location.naming_failures(),
+            contextlib.closing(self._stream(ordered)) as stream,
+        ):
             for batch in stream:
                 if left is not None:
                     batch = batch.slice(0, left)
@@ -245,6 +253,21 @@ class Scan:
                     yield batch
                 if left == 0:
                     return
+
+    def _stream(self, ordered: bool) -> Generator[pa.RecordBatch, None, None]:
+        units: Iterable[ReadUnit] = self._units(self._plan.indices)
+        if self.schema.names and (wanted := wanted_values(self._plan)) is not None:
+            lookup = Lookup(self._snapshot, wanted, list(units))
+            if lookup.is_small:
+                yield from self._looked_up(lookup)
+                return
+            units = lookup.matching
+        yield from _ordered(self, units) if ordered else _unordered(self, units)
+
+    def _looked_up(self, lookup: Lookup) -> Iterator[pa.RecordBatch]:
+        for rows in lookup.tables(self.schema.names):
+            for batch in rows.to_batches():
+                yield with_types(batch, self.schema)
 
     def _units(self, indices: Any) -> Iterator[ReadUnit]:
         """Leaves as they are read, in their order: there are units enough for all threads."""
