@@ -197,6 +197,29 @@ def test_a_renamed_column_keeps_its_index(table):
     assert table.count("key = 2005") == 1
 
 
+def test_the_filter_of_an_index_follows_a_renamed_column(table):
+    table.create_index("id", "BTREE", where="part IN ('a', 'd')", min_rows=1)
+    version = table.version
+    table.rename_column("part", "the part")
+    assert index(table)["where"] == """("the part" IN ('a', 'd'))"""
+    for start, part in ((2000, "d"), (3000, "e")):
+        rows = some_rows(range(start, start + 100), part)
+        table.append(rows.rename_columns(["id", "the part", "word", "vec"]))
+    table.refresh_indexes()
+    assert index(table)["leaves"] == index(table)["leaves_indexed"] == 2
+    table.rollback(version)
+    assert index(table)["where"] == "part IN ('a', 'd')"
+    table.refresh_indexes()
+
+
+def test_a_column_that_the_filter_of_an_index_names_is_not_dropped(table):
+    table.create_index("id", "BTREE", where="word <> 'x'", min_rows=1)
+    with pytest.raises(InvalidInput, match=r"the index 'id_idx' is for .*: drop it before"):
+        table.drop_column("word")
+    table.drop_index("id_idx")
+    table.drop_column("word")
+
+
 def test_an_index_goes_with_its_column(table):
     table.create_index("id", "BTREE", min_rows=1)
     table.create_index("word", "INVERTED")
