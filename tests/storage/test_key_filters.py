@@ -3,12 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phalanx.storage.key_filters import KeyFilter, can_filter, hashes_of
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.integers(1, 5))
 def test_every_value_that_is_there_may_be_there(values, parts):
     array = pa.array(values, pa.int64())
@@ -19,6 +20,7 @@ def test_every_value_that_is_there_may_be_there(values, parts):
         assert filter.may_hold(hashes_of(pa.array([0, value], pa.int64())))
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.text()))
 def test_texts(values):
     filter = KeyFilter([hashes_of(pa.array([*values, None], pa.string()))])
