@@ -108,15 +108,16 @@ def measured(folder: Path) -> list[Figure]:
     def next_query() -> Any:
         return queries[next(turn) % BATCH]
 
-    works = [
+    within = [
         lambda: ours(next_query(), "tenant = 7"),
         lambda: lance_search(leaf, next_query()),
         lambda: lance_search(one, next_query(), filter="tenant = 7", prefilter=True),
-        lambda: ours(next_query()),
-        lambda: lance_search(one, next_query()),
     ]
-    interleaved(5, *works)
-    in_one, raw, filtered, across, single = interleaved(41, *works)
+    interleaved(10, *within)
+    in_one, raw, filtered = interleaved(100, *within)
+    everywhere = [lambda: ours(next_query()), lambda: lance_search(one, next_query())]
+    interleaved(6, *everywhere)
+    across, single = interleaved(40, *everywhere)
     batch_works = [lambda: ours(queries), lambda: lance_search(one, queries)]
     interleaved(1, *batch_works)
     batch, one_batch = interleaved(5, *batch_works)

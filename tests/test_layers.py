@@ -45,6 +45,8 @@ LAZY = {
     ("phalanx.spark.catalog", "phalanx.spark.staging"): "most calls change no table",
     ("phalanx.spark", "phalanx.spark.searching"): "most workers only read rows",
     ("phalanx.spark.session", "phalanx.spark.searching"): "most workers only read rows",
+    ("phalanx.table.scan", "phalanx.table.torch_dataset"): "it loads PyTorch, which is an extra",
+    ("phalanx.table.scan", "phalanx.table.ray_datasource"): "it loads Ray, which is an extra",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
 }

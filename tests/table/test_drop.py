@@ -28,6 +28,34 @@ def test_everything_goes(table, tmp_path):
         table.drop()
 
 
+READS = {
+    "scan": lambda table: table.scan().to_arrow(),
+    "count": lambda table: table.count("id > 1"),
+    "sample": lambda table: table.scan().sample(3),
+    "lookup": lambda table: table.scan(where="id = 7").to_arrow(),
+    "indexes": lambda table: table.indexes(),
+    "vector": lambda table: table.search([0.0, 0.0], k=3),
+    "one leaf": lambda table: table.search([0.0, 0.0], k=3, where="kind = 'a'"),
+    "text": lambda table: table.search(text="fox", k=3),
+    "refresh_indexes": lambda table: table.refresh_indexes(),
+}
+
+
+def test_a_handle_of_a_table_that_somebody_has_dropped(tmp_path):
+    vectors = pa.list_(pa.float32(), 2)
+    columns = {"id": pa.int64(), "kind": pa.string(), "body": pa.string(), "v": vectors}
+    schema = pa.schema(list(columns.items()))
+    table = phalanx.create(tmp_path / "t", schema, ["kind"])
+    table.append([{"id": n, "kind": "ab"[n % 2], "body": "fox", "v": [n, 0]} for n in range(20)])
+    table.create_index("id", "BTREE", min_rows=1)
+    table.create_index("body", "INVERTED")
+    handles = {name: phalanx.open(tmp_path / "t") for name in READS}
+    phalanx.open(tmp_path / "t").drop()
+    for name, read in READS.items():
+        with pytest.raises(TableNotFound, match=r"was dropped since|there is no table at"):
+            read(handles[name])
+
+
 def test_a_new_table_in_its_place(table, tmp_path):
     table.drop()
     assert len(phalanx.create(tmp_path / "t", [{"x": 1}])) == 1

@@ -119,8 +119,13 @@ class TestParameters:
 
     def test_by_name(self, table):
         where = "id >= :low AND id < :high AND kind = :kind"
-        params = {"low": 3, "high": 9, "kind": "a", "unused": 1}
+        params = {"low": 3, "high": 9, "kind": "a"}
         assert ids(table.scan(where=where, params=params)) == [3, 6]
+        assert table.count("id >= :low AND id <= :low", params={"low": 3}) == 1
+
+    def test_a_value_for_no_name_is_refused(self, table):
+        with pytest.raises(InvalidInput, match="has no :hgih: see params"):
+            table.scan(where="id >= :low", params={"low": 3, "hgih": 9})
 
     def test_they_prune(self, table):
         assert table.scan(where="kind = ?", params=["a"]).plan().selected == 3
@@ -196,6 +201,16 @@ class TestText:
         assert table.count("kind = '--' OR kind = '/* */'") == 0
         with pytest.raises(InvalidInput, match="expected a column"):
             table.count("-- nothing")
+
+    def test_nested_comments(self, table):
+        assert table.count("id = 2 /* the /* very */ second */ OR /**/ id = 3 /* /* */ */") == 2
+        assert table.count("/* -- */ id = 2 -- /*") == 1
+        assert table.count("id = /* ' */ 2") == 1
+        for where in ("id = 2 /* open", "id = 2 /* /* */", "/*/ id = 2"):
+            with pytest.raises(InvalidInput, match="a comment has no end"):
+                table.count(where)
+        with pytest.raises(InvalidInput, match="cannot parse"):
+            table.count("id = 2 */")
 
     @pytest.mark.parametrize("type", ["VARCHAR", "VARCHAR(10)", "TEXT", "STRING", "CHAR(3)"])
     def test_casts_to_text(self, table, type):

@@ -197,6 +197,29 @@ def test_a_renamed_column_keeps_its_index(table):
     assert table.count("key = 2005") == 1
 
 
+def test_the_filter_of_an_index_follows_a_renamed_column(table):
+    table.create_index("id", "BTREE", where="part IN ('a', 'd')", min_rows=1)
+    version = table.version
+    table.rename_column("part", "the part")
+    assert index(table)["where"] == """("the part" IN ('a', 'd'))"""
+    for start, part in ((2000, "d"), (3000, "e")):
+        rows = some_rows(range(start, start + 100), part)
+        table.append(rows.rename_columns(["id", "the part", "word", "vec"]))
+    table.refresh_indexes()
+    assert index(table)["leaves"] == index(table)["leaves_indexed"] == 2
+    table.rollback(version)
+    assert index(table)["where"] == "part IN ('a', 'd')"
+    table.refresh_indexes()
+
+
+def test_a_column_that_the_filter_of_an_index_names_is_not_dropped(table):
+    table.create_index("id", "BTREE", where="word <> 'x'", min_rows=1)
+    with pytest.raises(InvalidInput, match=r"the index 'id_idx' is for .*: drop it before"):
+        table.drop_column("word")
+    table.drop_index("id_idx")
+    table.drop_column("word")
+
+
 def test_an_index_goes_with_its_column(table):
     table.create_index("id", "BTREE", min_rows=1)
     table.create_index("word", "INVERTED")
@@ -483,6 +506,73 @@ def test_a_filter_uses_the_index_and_changes_nothing(typed, column, where):
         filter = Leaf(leaf.location, leaf.row.location, indexed._snapshot.head.schema)
         text = filter._mapping(handle).filter(leaf.where)
         assert "ScalarIndexQuery" in handle.scanner(filter=text).explain_plan(), text
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "filters"),
+    [
+        (
+            "LABEL_LIST",
+            "tags",
+            [
+                "array_has(tags, 't3')",
+                "array_has_any(tags, make_array('t3', 't4'))",
+                "array_has_all(tags, make_array('t3', 't4'))",
+                "array_has(tags, 'none')",
+                "tags IS NULL",
+            ],
+        ),
+        (
+            "NGRAM",
+            "text",
+            [
+                "text LIKE '%brown fox 7%'",
+                "text LIKE '%fox 12'",
+                "text LIKE 'the%99%'",
+                "text LIKE '%x%'",
+                "text LIKE '%50\\%%'",
+                "text NOT LIKE '%brown%'",
+                "contains(text, 'fox 3')",
+            ],
+        ),
+    ],
+)
+def test_lists_and_parts_of_texts_are_found_as_without_an_index(root, kind, column, filters):
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("part", pa.string()),
+            ("tags", pa.list_(pa.string())),
+            ("text", pa.string()),
+        ]
+    )
+    table = phalanx.create(root, schema, ["part"])
+
+    def rows(numbers):
+        return [
+            {
+                "id": n,
+                "part": "ab"[n % 2],
+                "tags": None if n % 11 == 0 else [f"t{n % 5}", f"t{n % 7}"][: n % 3],
+                "text": None if n % 13 == 0 else f"the brown fox {n}" if n % 3 else f"{n}50%",
+            }
+            for n in numbers
+        ]
+
+    def answers():
+        return {w: sorted(table.scan("id", w).to_arrow()["id"].to_pylist()) for w in filters}
+
+    table.append(rows(range(600)))
+    before = answers()
+    assert sum(map(bool, before.values())) >= len(filters) - 1
+    table.create_index(column, kind, min_rows=1)
+    assert answers() == before
+    assert {w: table.count(w) for w in filters} == {w: len(ids) for w, ids in before.items()}
+    table.append(rows(range(600, 700)))
+    table.delete("id < 50")
+    with_tail = answers()
+    table.drop_index(f"{column}_idx")
+    assert answers() == with_tail
 
 
 def test_leaves_with_an_index_for_the_filter_are_read_by_themselves(typed):

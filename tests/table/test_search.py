@@ -93,18 +93,22 @@ EXACT = {
     "IVF_FLAT": {"nprobes": 4},
     "IVF_PQ": {"nprobes": 4, "refine_factor": 1000},
     "IVF_SQ": {"nprobes": 4, "refine_factor": 1000},
+    "IVF_RQ": {"nprobes": 4, "refine_factor": 1000},
     "IVF_HNSW_FLAT": {"nprobes": 4, "ef": 1000},
+    "IVF_HNSW_SQ": {"nprobes": 4, "ef": 1000, "refine_factor": 1000},
+    "IVF_HNSW_PQ": {"nprobes": 4, "ef": 1000, "refine_factor": 1000},
 }
 
 
 @pytest.mark.parametrize("kind", EXACT)
 @pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
-@pytest.mark.parametrize("where", [None, "part = 'b'", "n = 3"])
-def test_with_an_index_that_looks_everywhere_the_result_is_exact(root, kind, metric, where):
+def test_with_an_index_that_looks_everywhere_the_result_is_exact(root, kind, metric):
     table = some_table(root)
     parameters = {"num_sub_vectors": 4} if "PQ" in kind else {}
     table.create_index("vec", kind, min_rows=1, num_partitions=4, metric=metric, **parameters)
-    agree(table.search(QUERY, k=12, where=where, **EXACT[kind]), brute(table, 12, where, metric))
+    for where in (None, "part = 'b'", "n = 3"):
+        result = table.search(QUERY, k=12, where=where, **EXACT[kind])
+        agree(result, brute(table, 12, where, metric))
 
 
 def test_another_metric_than_the_index_is_built_for(table):
@@ -307,6 +311,31 @@ def test_many_leaves_are_searched_by_their_codes(root, monkeypatch, metric):
     check(6)
     table.append(some_rows(range(6000, 6100), "new", seed=4))
     check(6)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize(("k", "nprobes"), [(1, 1), (7, 3), (60, 2), (3000, 1)])
+def test_codes_give_a_batch_what_they_give_its_vectors_one_by_one(coded, metric, k, nprobes):
+    queries = np.random.default_rng(5).normal(size=(20, DIMENSION)).astype("f4")
+    queries[3] = 0 if metric == "l2" else queries[4]
+    options = {"k": k, "nprobes": nprobes, "columns": ["id"], "refine_factor": 1}
+    batch = coded[metric].search(queries, **options)
+    numbers = batch["query_index"].to_numpy()
+    for number, query in enumerate(queries):
+        single = coded[metric].search(query, **options)
+        mine = batch.filter(pa.array(numbers == number))
+        assert mine["id"].to_pylist() == single["id"].to_pylist()
+        assert mine["_distance"].to_pylist() == single["_distance"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    """Tables whose leaves are searched by their codes, by metric."""
+    tables = {}
+    for metric in ("l2", "cosine"):
+        tables[metric] = some_table(tmp_path_factory.mktemp("coded") / metric, "abcdef", 200)
+        tables[metric].create_index("vec", metric=metric, **PQ | {"num_partitions": 16})
+    return tables
 
 
 def test_a_search_by_codes_finds_as_many_rows_as_there_are(root):

@@ -36,7 +36,7 @@ from phalanx.model.literals import (
 from phalanx.model.predicates import Call, Name, Term
 
 _TOKEN = re.compile(
-    r"""(?:\s|--[^\n]*|/\*.*?\*/)*+(?:
+    r"""(?:
       (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z_]))
     | (?P<binary>[xX]'[^']*')
     | (?P<string>'(?:[^']|'')*')
@@ -48,8 +48,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-#: Blanks and comments.
-_BLANK = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+#: Blanks and comments to the end of a line, and where other comments start and end: they nest.
+_BLANK = re.compile(r"(?:\s|--[^\n]*)*")
+_COMMENT = re.compile(r"/\*|\*/")
 
 #: Constants for `?`, in order, or for `:name`, by name.
 Parameters = Sequence[Literal] | Mapping[str, Literal]
@@ -82,6 +83,8 @@ class _Parser:
         self.params = params
         #: How many constants in order have been used.
         self.used = 0
+        #: The names of those that have been used by name.
+        self.names: set[str] = set()
 
     # Reading tokens
 
@@ -124,6 +127,11 @@ class _Parser:
             raise InvalidInput(
                 f"the filter {self.text!r} has {self.used} ? for {len(self.params)} params"
             )
+        surplus = (
+            sorted(self.params.keys() - self.names) if isinstance(self.params, Mapping) else []
+        )
+        if surplus:
+            raise InvalidInput(f"the filter {self.text!r} has no :{surplus[0]}: see params")
         return term
 
     def disjunction(self) -> Term:
@@ -259,6 +267,7 @@ class _Parser:
         """The constant for `?` or `:name`."""
         if isinstance(self.params, Mapping):
             if name[1:] in self.params:
+                self.names.add(name[1:])
                 return self.params[name[1:]]
         elif name == "?" and self.used < len(self.params):
             self.used += 1
@@ -356,18 +365,32 @@ class _Parser:
             raise self.fail("hexadecimal digits in X'…'") from None
 
 
+def _after_blanks(text: str, position: int) -> int:
+    """The first position from here on that is neither blank nor in a comment."""
+    depth = 0
+    while True:
+        if not depth:
+            blank = _BLANK.match(text, position)
+            position = position if blank is None else blank.end()
+            if not text.startswith("/*", position):
+                return position
+        mark = _COMMENT.search(text, position)
+        if mark is None:
+            raise InvalidInput(f"cannot parse the filter {text!r}: a comment has no end")
+        depth += 1 if mark.group() == "/*" else -1
+        position = mark.end()
+
+
 def _tokens(text: str) -> list[tuple[str, str, int]]:
     tokens = []
-    position = 0
     end = len(text.rstrip())
-    while position < end:
+    position = _after_blanks(text, 0)
+    while position < len(text):
         match = _TOKEN.match(text, position)
-        if not match and _BLANK.fullmatch(text, position):
-            break
         if not match or match.lastgroup is None:
-            at = position + len(text[position:]) - len(text[position:].lstrip())
             raise InvalidInput(
-                f"cannot parse the filter {text!r}: unexpected {text[at]!r} at position {at + 1}"
+                f"cannot parse the filter {text!r}: unexpected {text[position]!r} at position "
+                f"{position + 1}"
             )
         kind = match.lastgroup
         value = match.group(kind)
@@ -377,7 +400,7 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
             quote = value[0]
             value = value[1:-1].replace(quote * 2, quote)
         tokens.append((kind, value, match.start(kind)))
-        position = match.end()
+        position = _after_blanks(text, match.end())
     tokens.append(("end", "", end))
     return tokens
 

@@ -1,7 +1,8 @@
 """Search in Spark: `search` returns a DataFrame, and SQL has the table function `phalanx_search`.
 
-Vectors are searched on the executors, each in a part of the leaves, and the best rows of all parts
-are put together. The scores of texts depend on all leaves, so a text is searched by one task, in
+Vectors and texts are searched on the executors, each in a part of the leaves, and the best rows of
+all parts are put together. The scores of texts depend on all leaves, so the words of a query are
+counted first, by a job of its own. A search by both, and one for similar words, is one task with
 several threads. The table function searches all leaves in one task, too; in a lateral join there
 are as many tasks as the queries have.
 """
@@ -10,24 +11,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.text import Statistics, TextQuery, is_fuzzy, query_of
 from phalanx.spark.conf import CATALOG_PREFIX, PATH_CATALOG
 from phalanx.spark.handles import Handle
 from phalanx.spark.types import cast, exchange_type, spark_schema
 from phalanx.spark.warehouse import Warehouse
 from phalanx.storage.location import Location
+from phalanx.storage.read_units import ReadUnit
 from phalanx.storage.searched import DISTANCE, QUERY, SCORE
 from phalanx.table import hybrid
+from phalanx.table.arguments import whole_number
 from phalanx.table.filters import predicate_of
 from phalanx.table.plan import Plan
 from phalanx.table.search import (
     RELEVANCE,
     VectorSearch,
+    fetched,
     index_of,
     search_share,
     search_units,
@@ -35,6 +40,7 @@ from phalanx.table.search import (
     vector_column,
     vector_search,
 )
+from phalanx.table.text_search import Frequencies, TextSearch, best_texts_of, text_units
 from phalanx.transaction.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -46,6 +52,9 @@ FUNCTION = "phalanx_search"
 _UNKNOWN_CORES = 16
 #: The place of a row in the result of a task, by which equally near rows are ordered.
 _SHARE, _RANK = "__share", "__rank"
+_PLACES = (pa.field(_SHARE, pa.int32()), pa.field(_RANK, pa.int32()))
+#: The score of a row before it was rounded to the type of the result.
+_ORDER = "__order"
 
 
 def search(
@@ -88,6 +97,14 @@ def search(
     if text is not None:
         if queries is not None:
             raise InvalidInput("queries are vectors: search for a text without them")
+        if vector is None and not is_fuzzy(query_of(text)):
+            plan = Plan(snapshot, predicate_of(where, snapshot))
+            shares = min(len(text_units(plan)), _parallelism(spark))
+            if shares > 1:
+                whole_number(k, 1, "k")
+                names = selected_columns(snapshot, columns)
+                part = TextShare(Handle.of(snapshot), text, text_column or column, where, shares)
+                return _texts(spark, snapshot, part, k, names)
         whole = arguments | {"text": text, "text_column": text_column, **options}
         # Without rows there is nothing to search, and the columns of the result are known.
         empty = snapshot.with_leaves(snapshot.leaves.none())
@@ -104,6 +121,30 @@ def search(
         .orderBy(DISTANCE, _SHARE, _RANK)
         .limit(k)
         .drop(QUERY, _SHARE, _RANK)
+    )
+
+
+def _texts(
+    spark: Any, snapshot: Snapshot, part: TextShare, k: int, columns: list[str]
+) -> DataFrame:
+    """The best rows for a text; words are counted now, and rows are searched when asked for."""
+    from pyspark.sql import functions as F
+
+    part.asked(snapshot)  # what is wrong with the query is said here
+    counted = _mapped(spark, part.shares, CountWordsTask(part)).collect()
+    frequencies = sum(
+        (Frequencies(Statistics(r[0], r[1]), json.loads(r[2])) for r in counted),
+        Frequencies(Statistics(0, 0), {}),
+    )
+    whole = snapshot.head.schema.arrow
+    fields = [*(whole.field(name) for name in columns), pa.field(SCORE, pa.float32())]
+    fields += [pa.field(_ORDER, pa.float64()), *_PLACES]
+    task = TextShareTask(part, k, tuple(columns), frequencies, _spark_json(pa.schema(fields)))
+    return (
+        _mapped(spark, part.shares, task)
+        .orderBy(F.desc(_ORDER), _SHARE, _RANK)
+        .limit(k)
+        .drop(_ORDER, _SHARE, _RANK)
     )
 
 
@@ -163,14 +204,13 @@ def _shares(
     schema = search_share(
         snapshot.with_leaves(snapshot.leaves.none()), asked, None, columns, 0, 1
     ).schema
-    places = [pa.field(_SHARE, pa.int32()), pa.field(_RANK, pa.int32())]
     task = VectorSearchTask(
         Handle.of(snapshot),
         asked,
         where,
         tuple(columns),
         shares,
-        _spark_json(pa.schema([*schema, *places])),
+        _spark_json(pa.schema([*schema, *_PLACES])),
     )
     return _mapped(spark, shares, task)
 
@@ -181,7 +221,7 @@ def _parallelism(spark: Any) -> int:
     return int(_UNKNOWN_CORES if context is None else context.defaultParallelism)
 
 
-def _mapped(spark: Any, count: int, task: VectorSearchTask | TextSearchTask) -> DataFrame:
+def _mapped(spark: Any, count: int, task: Task) -> DataFrame:
     """The rows of a task that runs so many times, each with a number of its own."""
     numbers: DataFrame = spark.range(count, numPartitions=count)
     return numbers.mapInArrow(task, _struct(task.schema))
@@ -234,15 +274,89 @@ class VectorSearchTask:
                 rows = search_share(
                     snapshot, self.asked, self.where, self.columns, share, self.shares
                 )
-                count = rows.num_rows
-                rows = rows.append_column(_SHARE, pa.array([share] * count, pa.int32()))
-                rows = rows.append_column(_RANK, pa.array(range(count), pa.int32()))
-                yield from _for_spark(rows, self.schema).to_batches()
+                yield from _for_spark(_placed(rows, share), self.schema).to_batches()
+
+
+def _placed(rows: pa.Table, share: int) -> pa.Table:
+    """Rows with their places in the result of a task."""
+    count = rows.num_rows
+    rows = rows.append_column(_SHARE, pa.array([share] * count, pa.int32()))
+    return rows.append_column(_RANK, pa.array(range(count), pa.int32()))
+
+
+@dataclass(frozen=True)
+class TextShare:
+    """A search for a text by several tasks, each in some of the leaves."""
+
+    handle: Handle
+    text: str | TextQuery
+    column: str | None
+    where: str | None
+    shares: int
+
+    def asked(self, snapshot: Snapshot) -> TextSearch:
+        return TextSearch(snapshot, self.text, self.column)
+
+    def units(self, snapshot: Snapshot, share: int) -> list[ReadUnit]:
+        """The leaves of a task: runs, so that those of an earlier task come first."""
+        units = text_units(Plan(snapshot, predicate_of(self.where, snapshot)))
+        low, high = (len(units) * number // self.shares for number in (share, share + 1))
+        return units[low:high]
+
+
+@dataclass(frozen=True)
+class CountWordsTask:
+    """A function from numbers of parts to how often the words of a query occur in them."""
+
+    part: TextShare
+    schema: str = field(
+        default_factory=lambda: _spark_json(
+            pa.schema([("rows", pa.int64()), ("words", pa.int64()), ("counts", pa.string())])
+        )
+    )
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        snapshot = self.part.handle.snapshot()
+        asked = self.part.asked(snapshot)
+        for batch in numbers:
+            for share in batch.column(0).to_pylist():
+                leaves = asked.leaves(self.part.units(snapshot, share))
+                frequencies = asked.frequencies(leaves)
+                statistics, counts = frequencies.statistics, json.dumps(frequencies.with_word)
+                yield pa.record_batch(
+                    [[statistics.rows], [statistics.words], [counts]], ["rows", "words", "counts"]
+                )
+
+
+@dataclass(frozen=True)
+class TextShareTask:
+    """A function from numbers of parts to the best rows of these parts."""
+
+    part: TextShare
+    k: int
+    columns: tuple[str, ...]
+    #: Those of all leaves.
+    frequencies: Frequencies
+    schema: str
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        snapshot = self.part.handle.snapshot()
+        asked = self.part.asked(snapshot)
+        for batch in numbers:
+            for share in batch.column(0).to_pylist():
+                units = self.part.units(snapshot, share)
+                best = best_texts_of(snapshot, asked, self.k, units, self.frequencies)
+                scores = {
+                    SCORE: pa.array(-best.distances, pa.float32()),
+                    _ORDER: pa.array(-best.distances, pa.float64()),
+                }
+                rows = fetched(snapshot, best, self.columns, scores)
+                yield from _for_spark(_placed(rows, share), self.schema).to_batches()
 
 
 @dataclass(frozen=True)
 class TextSearchTask:
-    """A function from one row to the best rows of a table."""
+    """A function from one row to the best rows of a table, for what needs all leaves at once."""
 
     handle: Handle
     vector: Any
@@ -254,6 +368,9 @@ class TextSearchTask:
             if batch.num_rows:
                 rows = hybrid.search(self.handle.snapshot(), self.vector, **self.arguments)
                 yield from _for_spark(rows, self.schema).to_batches()
+
+
+Task: TypeAlias = VectorSearchTask | TextSearchTask | TextShareTask | CountWordsTask
 
 
 def _spark_json(schema: pa.Schema) -> str:

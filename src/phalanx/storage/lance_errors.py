@@ -182,6 +182,13 @@ def lost_manifest(uri: str) -> TableNotFound:
     )
 
 
+def dropped_table(uri: str) -> TableNotFound:
+    """The error for a table whose folder is gone since it was opened."""
+    return TableNotFound(
+        f"the table {uri} was dropped since it was opened: its folder is not there any more"
+    )
+
+
 def replaced_manifest(uri: str) -> TableNotFound:
     """The error for a manifest whose version is gone since it was opened."""
     return TableNotFound(

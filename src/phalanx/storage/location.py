@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 import lance
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput, PhalanxError
+from phalanx.errors import CorruptTable, InvalidInput, PhalanxError
 from phalanx.storage import lance_errors, object_store
 from phalanx.storage.lance_private import new_session
 
@@ -91,11 +91,16 @@ class Location:
         """Raise StorageError, which names the table, where its storage fails.
 
         Errors of others pass, such as those of a stream whose rows are being written. Raises
-        PhalanxError in a forked process.
+        PhalanxError in a forked process, and TableNotFound where files are missing because the
+        whole table is gone.
         """
         refuse_forked()
         try:
             yield
+        except CorruptTable:
+            if self.path is None or self.path.exists():
+                raise
+            raise lance_errors.dropped_table(self.uri) from None
         except OSError as error:
             if isinstance(error, PhalanxError) or not self._is_own(error):
                 raise

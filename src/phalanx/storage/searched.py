@@ -25,6 +25,7 @@ from phalanx.storage import small_leaves
 from phalanx.storage.files import DETACHED
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.leaf import evaluating, open_leaf
+from phalanx.storage.leaf_indexes import covered_fragments
 from phalanx.storage.location import Location
 from phalanx.storage.mapping import ROW_ID, LeafMapping, Reading, mapping_of
 from phalanx.storage.small_leaves import Member
@@ -34,6 +35,8 @@ DISTANCE, SCORE = "_distance", "_score"
 QUERY = "query_index"
 #: How many leaves stay open between searches.
 _OPEN = 1_024
+#: Of how many it is remembered whether an index covers them.
+_REMEMBERED = 16_384
 #: So many leaves are worth putting together, if rows are taken from them.
 _MANY = 3
 #: How many low bits of a row's id hold its place in its fragment.
@@ -182,6 +185,32 @@ class Searched:
                 disable_scoring_autoprojection=True,
             ).to_table()
 
+    def is_covered_by(self, index: str) -> bool:
+        """Whether an index of the table covers every row of the leaf."""
+        key = (self.uri, int(self.handle.version), index)
+        covered = _covered.get(key)
+        if covered is None:
+            fragments = frozenset().union(*covered_fragments(self.handle, index).values())
+            live = {fragment.fragment_id for fragment in self.handle.get_fragments()}
+            covered = live <= fragments
+            if self.is_fixed_leaf:
+                _covered.put(key, covered)
+        return covered
+
+    def count(self, where: Predicate | None) -> int:
+        """How many rows satisfy a predicate."""
+        with self.evaluating(where) as filter:
+            return int(self.handle.count_rows(filter))
+
+    def matching(self, where: Predicate | None, columns: Sequence[str]) -> pa.Table:
+        """Columns of the rows that satisfy a predicate, in one go."""
+        reading = self.reading(columns)
+        with self.evaluating(where) as filter:
+            rows = self.handle.scanner(
+                columns=reading.columns, filter=filter, with_row_id=not reading.columns
+            ).to_table()
+        return pa.Table.from_batches([reading.batch(_one_batch(rows), False)])
+
     def rows(self, ids: Array, columns: Sequence[str]) -> pa.Table:
         """Columns of some rows by their ids, in that order."""
         reading = self.reading(columns)
@@ -210,6 +239,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 _handles: LruCache[tuple[Any, ...], Any] = LruCache(_OPEN)
+_covered: LruCache[tuple[str, int, str], bool] = LruCache(_REMEMBERED)
 
 
 def open_searched(

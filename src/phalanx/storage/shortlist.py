@@ -38,6 +38,13 @@ log = logging.getLogger("phalanx")
 KIND, METRICS = "IVF_PQ", ("l2", "cosine")
 #: How many centroids are looked at if the query does not say.
 _PROBES = 20
+#: So many vectors, at least, are searched together.
+_BATCH = 8
+#: Products of matrices up to this size are computed by one thread of BLAS. More threads, which wait
+#: for each other, are slower where several searches share the cores.
+_PRODUCT = 262_144
+#: How far sums of 32-bit numbers are off, at most.
+_ROUNDING = 1e-5
 #: How many bytes of codes a process keeps, for leaves and for many of them together.
 _LEAF_BYTES = 512 * 1024 * 1024
 _TOGETHER_BYTES = 1024 * 1024 * 1024
@@ -122,7 +129,7 @@ def candidates(
     leaves: Sequence[Searched],
     definition: IndexDefinition,
     query: VectorQuery,
-    run: Callable[..., Iterable[tuple[Array, Array]]] = map,
+    run: Callable[..., Iterable[Hits]] = map,
 ) -> list[Hits]:
     """For each leaf the candidates among the nearest `query.k` rows of all of them.
 
@@ -135,12 +142,12 @@ def candidates(
     dimension = centroids.shape[1]
     codebook = _matrix(model.codebook).reshape(width, 256, dimension // width)
     together = _sorted(location, leaves, definition)
-    nearest = functools.partial(_nearest, centroids, codebook, together, query)
-    results = list(run(nearest, query.vectors))
-    counts = [len(rows) for rows, _ in results]
-    rows = np.concatenate([rows for rows, _ in results])
-    distances = np.concatenate([distances for _, distances in results])
-    queries = np.repeat(np.arange(len(results), dtype=np.int32), counts)
+    if len(query.vectors) < _BATCH:
+        nearest = functools.partial(_nearest, centroids, codebook, together, query)
+        hits = _numbered([nearest(vector) for vector in query.vectors])
+    else:
+        hits = _Batch(centroids, codebook, together, query).nearest(run)
+    queries, rows, distances = hits
     sources = together.sources[rows]
     order = np.argsort(sources, kind="stable")
     bounds = np.searchsorted(sources[order], np.arange(len(leaves) + 1))
@@ -149,6 +156,16 @@ def candidates(
         for low, high in pairwise(bounds.tolist())
         for mine in (order[low:high],)
     ]
+
+
+def _numbered(results: Sequence[tuple[Array, Array]]) -> Hits:
+    """The results of queries, which are numbered, as one; ids are numbers of rows."""
+    counts = [len(rows) for rows, _ in results]
+    return Hits(
+        np.repeat(np.arange(len(results), dtype=np.int32), counts),
+        np.concatenate([rows for rows, _ in results]),
+        np.concatenate([distances for _, distances in results]),
+    )
 
 
 def _matrix(vectors: Any) -> Array:
@@ -215,3 +232,94 @@ def _nearest(
         best = np.argpartition(estimates, query.k - 1)[: query.k]
         numbers, estimates = numbers[best], estimates[best]
     return numbers, estimates
+
+
+class _Batch:
+    """Many vectors, searched together: centroid by centroid, and not vector by vector.
+
+    The codes of a centroid are made vectors again, once for all queries that look at it. Their
+    distances are then products of matrices, which takes less than to add up the distances of parts
+    for each query.
+    """
+
+    def __init__(
+        self, centroids: Array, codebook: Array, together: _Together, query: VectorQuery
+    ) -> None:
+        self._centroids, self._together, self._k = centroids, together, query.k
+        self._parts = np.ascontiguousarray(codebook.reshape(-1, codebook.shape[2]))
+        self._vectors = query.vectors
+        if query.metric == "cosine":
+            lengths = np.linalg.norm(query.vectors, axis=1, keepdims=True)
+            self._vectors = query.vectors / np.where(lengths == 0, 1, lengths)
+        near = np.stack([((centroids - vector) ** 2).sum(axis=1) for vector in self._vectors])
+        order = np.argsort(near, axis=1)
+        counts = np.cumsum(np.diff(together.starts)[order], axis=1)
+        # As for one vector: more centroids than asked for, if they do not have rows enough.
+        enough = (counts < np.minimum(query.k, counts[:, -1:])).sum(axis=1) + 1
+        probes = np.maximum(query.nprobes or _PROBES, enough)
+        chosen = np.arange(len(centroids)) < probes[:, None]
+        self._visits = self._grouped(order, chosen)
+        # The first centroid with rows: the k-th distance there bounds that of all.
+        first = np.argmax(counts > 0, axis=1)
+        self._first_visits = self._grouped(order, np.arange(len(centroids)) == first[:, None])
+        self._bounds = np.full(len(self._vectors), np.inf, np.float32)
+
+    def _grouped(self, order: Array, chosen: Array) -> list[tuple[int, Array]]:
+        """Centroids that are looked at, each with the numbers of its queries."""
+        queries, _ = np.nonzero(chosen)
+        centroids = order[chosen]
+        by_centroid = np.argsort(centroids, kind="stable")
+        numbers, starts = np.unique(centroids[by_centroid], return_index=True)
+        groups = np.split(queries[by_centroid], starts[1:])
+        return list(zip(numbers.tolist(), groups, strict=True))
+
+    def nearest(self, run: Callable[..., Iterable[Hits]] = map) -> Hits:
+        """The numbers of the k nearest rows of each query, and the estimated distances."""
+        for bounds in run(self._bound, self._first_visits):
+            self._bounds[bounds.queries] = bounds.distances
+        hits = list(run(self._visit, self._visits))
+        queries, rows, distances = (
+            np.concatenate([getattr(part, name) for part in hits]) for name in Hits._fields
+        )
+        order = np.lexsort((distances, queries))
+        places = np.arange(len(order)) - np.searchsorted(queries[order], queries[order])
+        best = order[places < self._k]
+        return Hits(queries[best].astype(np.int32), rows[best], distances[best])
+
+    def _bound(self, visit: tuple[int, Array]) -> Hits:
+        """For each query of a centroid a bound for the distance of its k-th row, if there is one.
+
+        Distances are rounded, each time in another way: relative to the numbers they are made of.
+        """
+        centroid, queries = visit
+        distances = self._distances(centroid, queries)
+        if distances.shape[1] < self._k:
+            return Hits.none()
+        kth = np.partition(distances, self._k - 1, axis=1)[:, self._k - 1]
+        away = ((self._centroids[centroid] - self._vectors[queries]) ** 2).sum(axis=1)
+        bounds = kth + _ROUNDING * (np.abs(kth) + 4 * away)
+        return Hits(queries, np.zeros(len(kth), np.uint64), bounds)
+
+    def _visit(self, visit: tuple[int, Array]) -> Hits:
+        """The rows of a centroid that are not farther than the bound of a query."""
+        centroid, queries = visit
+        distances = self._distances(centroid, queries)
+        at, rows = np.nonzero(distances <= self._bounds[queries][:, None])
+        return Hits(queries[at], rows + self._together.starts[centroid], distances[at, rows])
+
+    def _distances(self, centroid: int, queries: Array) -> Array:
+        """The estimated distances of all rows of a centroid, in one row for each query."""
+        low, high = self._together.starts[centroid], self._together.starts[centroid + 1]
+        # What is coded is the difference of a vector from its centroid.
+        codes = self._together.entries[low:high]
+        rest = self._parts.take(codes, axis=0).reshape(high - low, -1)
+        away = self._centroids[centroid] - self._vectors[queries]
+        double = np.ascontiguousarray(2 * away.T)
+        products = np.empty((high - low, len(queries)), np.float32)
+        step = max(1, _PRODUCT // double.size)
+        for start in range(0, high - low, step):
+            np.matmul(rest[start : start + step], double, out=products[start : start + step])
+        distances: Array = np.ascontiguousarray(products.T)
+        distances += np.einsum("ij,ij->i", rest, rest)
+        distances += (away**2).sum(axis=1)[:, None]
+        return distances

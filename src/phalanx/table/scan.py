@@ -9,22 +9,28 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.model.predicates import NOTHING, Predicate
 from phalanx.storage import small_leaves
 from phalanx.storage.leaf import BATCH_BYTES
 from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import positive, whole_number
+from phalanx.table.batches import sized, with_types
 from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.lookup import Lookup, wanted_values
 from phalanx.table.plan import Plan
 from phalanx.table.sample import sample
+from phalanx.table.shards import ShardReader, divided, shards_of
 from phalanx.transaction.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from phalanx.table.torch_dataset import TorchRows
 
 #: Units (leaves, or small ones together) that are read at a time.
 READERS = 8
@@ -85,9 +91,15 @@ class Scan:
         if self._limit is not None and total >= self._limit:
             return self._limit
         doubtful = plan.indices[~known]
-        if len(doubtful):
+        units = self._units(doubtful)
+        if len(doubtful) and (wanted := wanted_values(plan)) is not None:
+            lookup = Lookup(self._snapshot, wanted, list(units))
+            total += sum(count for count in lookup.counts if count is not None)
+            units = iter(lookup.uncounted)
+        left = list(units)
+        if left:
             with _pool() as pool:
-                total += sum(pool.map(self._count, self._units(doubtful)))
+                total += sum(pool.map(self._count, left))
         return total if self._limit is None else min(total, self._limit)
 
     def _count(self, unit: ReadUnit) -> int:
@@ -138,6 +150,76 @@ class Scan:
             return values.reshape(len(column), column.type.list_size)
         return column.to_numpy(zero_copy_only=False)
 
+    def to_torch(
+        self,
+        batch_size: int = 1024,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> TorchRows:
+        """The rows as a dataset of PyTorch, which yields batches: a dict of columns for each.
+
+        The rows are divided among ranks, and on each among the workers of a DataLoader (with
+        `batch_size=None`), leaf by leaf; of a large leaf each may read some files. Every row is
+        read once, if all ranks scan the same version. See `docs/python.md` for what becomes of
+        types and NULL.
+
+        Args:
+            batch_size: How many rows a batch has. The last one of each worker may be smaller.
+            shuffle: Read leaves in random order, and mix rows. `set_epoch` changes the order.
+            seed: The same seed and epoch give the same order.
+            rank: The number of this process, from 0; None asks `torch.distributed`.
+            world_size: How many processes there are.
+
+        Raises:
+            InvalidInput: An argument makes no sense, the scan has a limit or no columns, or ranks
+                would share a weak table, which has no versions.
+            PhalanxError: PyTorch is not installed.
+        """
+        try:
+            from phalanx.table.torch_dataset import TorchRows, rank_of
+        except ModuleNotFoundError as error:
+            raise PhalanxError(_missing("to_torch", "PyTorch", "torch", error)) from None
+
+        reader = self._shard_reader("a dataset of PyTorch")
+        rank, world_size = rank_of(rank, world_size)
+        if world_size > 1:
+            self._snapshot.refuse_weak("divided among several ranks")
+        with self._snapshot.location.naming_failures():
+            shards = divided(shards_of(self._plan, world_size), world_size)[rank]
+        return TorchRows(reader, shards, batch_size, shuffle, seed, rank)
+
+    def to_ray(self, **options: Any) -> Any:
+        """The rows as a Dataset of Ray, read by a task for each leaf, or for several small ones.
+
+        Options are those of `ray.data.read_datasource`.
+
+        Raises:
+            InvalidInput: The scan has a limit or no columns.
+            PhalanxError: Ray is not installed.
+        """
+        try:
+            import ray.data
+
+            from phalanx.table.ray_datasource import RayRows
+        except ModuleNotFoundError as error:
+            raise PhalanxError(_missing("to_ray", "Ray", "ray", error)) from None
+
+        reader = self._shard_reader("a dataset of Ray")
+        with self._snapshot.location.naming_failures():
+            shards = shards_of(self._plan)
+        is_fixed = self._snapshot.head.transactions == "strong"
+        return ray.data.read_datasource(RayRows(reader, shards, is_fixed), **options)
+
+    def _shard_reader(self, what: str) -> ShardReader:
+        if self._limit is not None:
+            raise InvalidInput(f"{what} is read by several processes: leave the limit out")
+        if not len(self.schema):
+            raise InvalidInput(f"{what} needs columns")
+        return ShardReader.of(self._plan, self.schema)
+
     def to_reader(self, ordered: bool = True) -> pa.RecordBatchReader:
         """The rows as a stream."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(ordered))
@@ -155,13 +237,14 @@ class Scan:
         """
         if batch_size is None:
             return self._batches(ordered)
-        return _sized(self._batches(ordered), positive(batch_size, 1, "batch_size"))
+        return sized(self._batches(ordered), positive(batch_size, 1, "batch_size"))
 
     def _batches(self, ordered: bool) -> Iterator[pa.RecordBatch]:
         left = self._limit
-        units = self._units(self._plan.indices)
-        stream = _ordered(self, units) if ordered else _unordered(self, units)
-        with self._snapshot.location.naming_failures(), contextlib.closing(stream):
+        with (
+            self._snapshot.location.naming_failures(),
+            contextlib.closing(self._stream(ordered)) as stream,
+        ):
             for batch in stream:
                 if left is not None:
                     batch = batch.slice(0, left)
@@ -170,6 +253,21 @@ class Scan:
                     yield batch
                 if left == 0:
                     return
+
+    def _stream(self, ordered: bool) -> Generator[pa.RecordBatch, None, None]:
+        units: Iterable[ReadUnit] = self._units(self._plan.indices)
+        if self.schema.names and (wanted := wanted_values(self._plan)) is not None:
+            lookup = Lookup(self._snapshot, wanted, list(units))
+            if lookup.is_small:
+                yield from self._looked_up(lookup)
+                return
+            units = lookup.matching
+        yield from _ordered(self, units) if ordered else _unordered(self, units)
+
+    def _looked_up(self, lookup: Lookup) -> Iterator[pa.RecordBatch]:
+        for rows in lookup.tables(self.schema.names):
+            for batch in rows.to_batches():
+                yield with_types(batch, self.schema)
 
     def _units(self, indices: Any) -> Iterator[ReadUnit]:
         """Leaves as they are read, in their order: there are units enough for all threads."""
@@ -193,10 +291,14 @@ class Scan:
         """The rows of a unit, with the types of the scan."""
         location, schema = self._snapshot.location, self._snapshot.head.schema
         for batch in unit.scan(location, schema, self.schema.names, self._limit, in_order):
-            yield _as(batch, self.schema)
+            yield with_types(batch, self.schema)
 
     def __repr__(self) -> str:
         return f"<scan: {self._plan.selected} of {self._plan.total} partitions>"
+
+
+def _missing(call: str, library: str, extra: str, error: ModuleNotFoundError) -> str:
+    return f"{call} needs {library} ({error}): pip install 'phalanx[{extra}]'"
 
 
 def checked_columns(columns: str | Sequence[str] | None, snapshot: Snapshot) -> list[str] | None:
@@ -213,40 +315,6 @@ def checked_columns(columns: str | Sequence[str] | None, snapshot: Snapshot) -> 
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is asked for twice")
     return columns
-
-
-def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of the same size; the last one may be smaller."""
-    waiting: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        while rows >= size:
-            table = pa.Table.from_batches(waiting)
-            yield _one(table.slice(0, size))
-            waiting = table.slice(size).to_batches()
-            rows -= size
-    if rows:
-        yield _one(pa.Table.from_batches(waiting))
-
-
-def _one(table: pa.Table) -> pa.RecordBatch:
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if not len(schema):
-        # A batch without columns still has a number of rows.
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-    if batch.schema.equals(schema, check_metadata=True):
-        return batch
-    if batch.schema.names == schema.names and batch.schema.types == schema.types:
-        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    return pa.RecordBatch.from_arrays(
-        [batch.column(field.name).cast(field.type) for field in schema], schema=schema
-    )
 
 
 @contextlib.contextmanager

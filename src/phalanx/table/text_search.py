@@ -8,8 +8,9 @@ bounds the true one from below and above, so only rows that can be among the bes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,6 @@ from phalanx.model.text import (
     Statistics,
     Text,
     TextQuery,
-    Tokenize,
     is_fuzzy,
     matches_in,
     query_of,
@@ -42,35 +42,98 @@ _MORE = 8
 #: Scores of Lance are 32-bit numbers.
 _ROUNDING = 1e-5
 
+#: A leaf with its residual filter.
+_Searched: TypeAlias = tuple[TextLeaf, Predicate | None]
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Rows and words of leaves, and how many rows have each word of a query."""
+
+    statistics: Statistics
+    with_word: Mapping[str, int]
+
+    def __add__(self, other: Frequencies) -> Frequencies:
+        words = self.with_word.keys() | other.with_word.keys()
+        counts = {w: self.with_word.get(w, 0) + other.with_word.get(w, 0) for w in words}
+        return Frequencies(self.statistics + other.statistics, counts)
+
+
+class TextSearch:
+    """A query for words of a column, checked."""
+
+    def __init__(self, snapshot: Snapshot, text: str | TextQuery, column: str | None) -> None:
+        """Raises InvalidInput for a query or a column that makes no sense."""
+        self._snapshot = snapshot
+        self.query = query_of(text)
+        self._column = text_column(snapshot, column)
+        self._index = text_index(snapshot, self._column)
+        self.tokenize = tokenizer(self._index)
+        #: The words of the query, with how it spells them.
+        self.words: dict[str, str] = {}
+        for part in matches_in(self.query):
+            self.words |= surfaces(part.text, self.tokenize)
+
+    def leaves(self, units: Sequence[ReadUnit]) -> list[_Searched]:
+        """Leaves that are open, each with its residual filter."""
+        return list(search_pool().map(self._opened, units))
+
+    def _opened(self, unit: ReadUnit) -> _Searched:
+        (member,) = unit.members
+        location, schema = self._snapshot.location, self._snapshot.head.schema
+        # Lance compares words that are not cut down to their stems, and not with all words.
+        exactly = not is_fuzzy(self.query)
+        leaf = TextLeaf(
+            location, schema, member, self._column, self._index, self.tokenize, use_index=exactly
+        )
+        return leaf, unit.where
+
+    def frequencies(self, leaves: Sequence[_Searched]) -> Frequencies:
+        """The frequencies in some leaves."""
+        parts = search_pool().map(lambda item: item[0].statistics, leaves)
+        statistics = sum(parts, Statistics(0, 0))
+        counts = {word: self.count(word, leaves) for word in self.words}
+        return Frequencies(statistics, counts)
+
+    def count(self, word: str, leaves: Sequence[_Searched]) -> int:
+        """How many rows of some leaves have a word."""
+        spelled = self.words.get(word, word)
+        return sum(search_pool().map(lambda item: item[0].with_word(word, spelled), leaves))
+
+
+def text_units(plan: Plan) -> list[ReadUnit]:
+    """The leaves to search, one by one."""
+    return search_units(plan, None, together=False)
+
 
 def best_texts(
     snapshot: Snapshot, text: str | TextQuery, column: str | None, k: int, plan: Plan
 ) -> Best:
     """The k rows that match a query best; `distances` of the result are negative scores."""
-    query = query_of(text)
-    column = text_column(snapshot, column)
-    index = text_index(snapshot, column)
-    tokenize = tokenizer(index)
-    location, schema = snapshot.location, snapshot.head.schema
-
-    def opened(unit: ReadUnit) -> tuple[TextLeaf, Predicate | None]:
-        (member,) = unit.members
-        # Lance compares words that are not cut down to their stems, and not with all words.
-        exactly = not is_fuzzy(query)
-        leaf = TextLeaf(location, schema, member, column, index, tokenize, use_index=exactly)
-        return leaf, unit.where
-
-    units = search_units(plan, None, together=False)
-    leaves = list(search_pool().map(opened, units))
-    words: dict[str, str] = {}
-    for part in matches_in(query):
-        words |= surfaces(part.text, tokenize)
+    asked = TextSearch(snapshot, text, column)
+    leaves = asked.leaves(text_units(plan))
     if len(leaves) == 1 and leaves[0][0].is_whole:
         # All rows are in one index: Lance's scores are the true ones.
         leaf, where = leaves[0]
-        ids, scores = leaf.indexed(query, where, k)
+        ids, scores = leaf.indexed(asked.query, where, k)
         return _best(snapshot, [leaf], [np.zeros(len(ids), np.int64)], [ids], [scores]).top(k)
-    return _Ranking(snapshot, query, k, leaves, words, tokenize).best()
+    return _Ranking(snapshot, asked, k, leaves, asked.frequencies(leaves)).best()
+
+
+def best_texts_of(
+    snapshot: Snapshot,
+    asked: TextSearch,
+    k: int,
+    units: Sequence[ReadUnit],
+    frequencies: Frequencies,
+) -> Best:
+    """The k best rows of some leaves, for one of several processes.
+
+    Raises InvalidInput for a fuzzy query: which words it is for is only known from all texts.
+    """
+    if is_fuzzy(asked.query):
+        raise InvalidInput("a fuzzy query is not searched in parts")
+    return _Ranking(snapshot, asked, k, asked.leaves(units), frequencies).best()
 
 
 def text_column(snapshot: Snapshot, column: str | None) -> str:
@@ -163,31 +226,26 @@ class _Ranking:
     def __init__(
         self,
         snapshot: Snapshot,
-        query: TextQuery,
+        asked: TextSearch,
         k: int,
-        leaves: Sequence[tuple[TextLeaf, Predicate | None]],
-        words: dict[str, str],
-        tokenize: Tokenize,
+        leaves: Sequence[_Searched],
+        frequencies: Frequencies,
     ) -> None:
-        self._snapshot, self._query, self._k = snapshot, query, k
-        self._leaves, self._words = leaves, words
-        parts = search_pool().map(lambda item: item[0].statistics, leaves)
-        self._statistics = sum(parts, Statistics(0, 0))
-        self._with_word: dict[str, int] = {}
-        self._scorer = Scorer(tokenize, self._statistics, self._count)
+        """`frequencies` are those of all leaves that are searched, also by other processes."""
+        self._snapshot, self._asked, self._k = snapshot, asked, k
+        self._query, self._words, self._leaves = asked.query, asked.words, leaves
+        self._statistics = frequencies.statistics
+        self._with_word = dict(frequencies.with_word)
+        self._scorer = Scorer(asked.tokenize, self._statistics, self._count)
 
     def _count(self, word: str) -> int:
-        """How many rows of all leaves have a word."""
+        """How many rows of all leaves have a word; those that a fuzzy query is for come later."""
         if word not in self._with_word:
-            spelled = self._words.get(word, word)
-            counts = search_pool().map(lambda item: item[0].with_word(word, spelled), self._leaves)
-            self._with_word[word] = sum(counts)
+            self._with_word[word] = self._asked.count(word, self._leaves)
         return self._with_word[word]
 
     def best(self) -> Best:
         limit = None if is_fuzzy(self._query) else max(_FIRST * self._k, 16)
-        for word in self._words:
-            self._count(word)
         numbers = range(len(self._leaves))
         candidates = list(search_pool().map(lambda n: self._candidates(n, limit), numbers))
         tails = [

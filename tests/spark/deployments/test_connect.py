@@ -45,5 +45,34 @@ def test_connect(server, subtests, tmp_path):
     client = Driver(tmp_path, {"remote": server})
     try:
         walk(client, subtests)
+        with subtests.test("search"):
+            search(client)
     finally:
         client.stop()
+
+
+def search(client):
+    """By the function of Python and by that of SQL; leaves are searched on the server."""
+    client.sql(
+        "CREATE TABLE lake.db.docs (id BIGINT, tenant STRING, body STRING, v ARRAY<FLOAT>) "
+        "USING phalanx PARTITIONED BY (tenant) TBLPROPERTIES ('vector.v.dimension' = '2')"
+    )
+    client.sql(
+        "INSERT INTO lake.db.docs SELECT id, element_at(array('a', 'b', 'c'), int(id % 3) + 1), "
+        "concat('fox ', id), array(float(id), float(0)) FROM range(60)"
+    )
+    client.python(
+        "from phalanx.spark import search\n"
+        "def ids(frame): return [row['id'] for row in frame.collect()]"
+    )
+    near = client.python("result = ids(search(spark, 'lake.db.docs', [30.2, 0.0], k=4))")
+    assert near == [30, 31, 29, 32]
+    exact = client.python(
+        "result = ids(search(spark, 'lake.db.docs', text='fox 7', column='body', k=1))"
+    )
+    assert exact == [7]
+    client.python("from phalanx.spark.searching import register; register(spark)")
+    assert client.sql(
+        "SELECT id FROM phalanx_search('lake.db.docs', vector => array(30.2F, 0F), k => 2, "
+        "filter => \"tenant = 'b'\")"
+    ) == [(28,), (31,)]

@@ -19,7 +19,9 @@ from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model import evolution
 from phalanx.model.domains import domain_of
 from phalanx.model.evolution import Path
+from phalanx.model.indexes import IndexDefinition
 from phalanx.model.predicates import Column
+from phalanx.model.renaming import renamed_filter
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, build_spec
 from phalanx.model.spelling import shortened, value_text
@@ -77,8 +79,7 @@ class SchemaChange(ABC):
         specs = self.specs(head, schema)
         self.check_rows(view, schema, specs)
         highest = max(head.max_field_id, *schema.field_ids)
-        ids = schema.id_set
-        indexes = {name: i for name, i in head.indexes.items() if i.column_id in ids}
+        indexes = _kept_indexes(head, schema)
         view.change_head(schema=schema, max_field_id=highest, indexes=indexes)
         if specs != head.specs:
             view.change_specs(specs)
@@ -94,6 +95,28 @@ class SchemaChange(ABC):
     def check_rows(self, view: View, schema: TableSchema, specs: tuple[PartitionSpec, ...]) -> None:
         """Raise InvalidInput if rows of the table forbid the change."""
         return
+
+
+def _kept_indexes(head: Head, schema: TableSchema) -> dict[str, IndexDefinition]:
+    """The indexes of columns that are still there; their filters name columns as the schema does.
+
+    Raises InvalidInput for an index whose filter names a column that is dropped.
+    """
+    kept = {}
+    for name, index in head.indexes.items():
+        if index.column_id not in schema.id_set:
+            continue
+        if index.where is not None:
+            try:
+                where = renamed_filter(index.where, head.schema, schema)
+            except InvalidInput:
+                raise InvalidInput(
+                    f"the index {name!r} is for partitions with {index.where}: drop it before a "
+                    "column that it names"
+                ) from None
+            index = replace(index, where=where)
+        kept[name] = index
+    return kept
 
 
 @dataclass

@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx import Boolean, Match, Phrase
 from phalanx.errors import InvalidInput
-from phalanx.spark import search
+from phalanx.spark import search, searching
 
 WORDS = ["fox", "dog", "cat", "lazy", "quick"]
 QUERY = [0.1, -0.3, 0.7, 0.2]
@@ -126,6 +127,47 @@ def test_a_text_and_both(docs, spark):
     both = search(spark, docs["docs"], QUERY, text="lazy fox", k=6)
     wanted = expected(table, "id", "_relevance", vector=QUERY, text="lazy fox", k=6)
     assert rows(both, "id", "_relevance") == wanted
+
+
+QUERIES = {
+    "words": "lazy fox",
+    "a phrase": Phrase("lazy fox"),
+    "boolean": Boolean(must=[Match("fox")], should=[Match("dog")], must_not=[Match("cat")]),
+    "nothing": "elephant",
+    "similar words": Match("fix", fuzziness=1),
+}
+
+
+def test_texts_are_searched_in_parts_with_the_scores_of_all_leaves(docs, spark, monkeypatch):
+    """The partitions differ in how rare a word is, and one has rows without an index."""
+    table = docs.open("docs")
+    table.create_index("body", "INVERTED")
+    table.append([{"id": 900 + n, "tenant": "d", "body": "fox " * (n + 1)} for n in range(9)])
+    table.append([{"id": 950, "tenant": "e", "body": "the lazy fox"}])
+    tasks = []
+    mapped = searching._mapped
+    monkeypatch.setattr(
+        searching,
+        "_mapped",
+        lambda spark, count, task: (
+            tasks.append((type(task).__name__, count)) or mapped(spark, count, task)
+        ),
+    )
+    for name, text in QUERIES.items():
+        for where in (None, "tenant IN ('b', 'd') AND id < 950"):
+            tasks.clear()
+            frame = search(
+                spark, docs["docs"], text=text, column="body", k=12, where=where, columns=["id"]
+            )
+            assert frame.columns == ["id", "_score"]
+            wanted = expected(table, "id", "_score", text=text, column="body", k=12, where=where)
+            assert rows(frame, "id", "_score") == wanted, name
+            in_parts = [("CountWordsTask", 2), ("TextShareTask", 2)]
+            assert tasks == ([("TextSearchTask", 1)] if name == "similar words" else in_parts)
+    with pytest.raises(InvalidInput, match="no column 'none'"):
+        search(spark, docs["docs"], text="fox", column="none")
+    with pytest.raises(InvalidInput, match="k is a whole number"):
+        search(spark, docs["docs"], text="fox", k=0)
 
 
 def test_the_table_function(docs):
