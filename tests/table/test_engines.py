@@ -2,6 +2,7 @@
 
 import math
 
+import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -121,7 +122,6 @@ class TestPyArrow:
     @pytest.mark.parametrize(
         "call",
         [
-            lambda t: t.get_fragments(),
             lambda t: t.take([1]),
             lambda t: t.sort_by("id"),
             lambda t: t.join(t, "id"),
@@ -173,3 +173,23 @@ class TestFrames:
     def test_batches_of_no_size(self, t):
         with pytest.raises(InvalidInput, match="batch_size is a whole number from 1"):
             t.scan().to_batches(batch_size=0)
+
+
+class TestDataFusion:
+    @pytest.mark.parametrize(
+        ("where", "leaves"),
+        [
+            ("kind = 'k3'", 1),
+            ("kind IN ('k3', 'k4') AND id > 50", 2),
+            ("kind IS NULL", 0),
+            ("upper(kind) = 'K3'", 10),
+        ],
+    )
+    def test_partitions_are_pruned(self, t, reads, where, leaves):
+        context = datafusion.SessionContext()
+        context.register_dataset("t", t)
+        rows = context.sql(f"SELECT id FROM t WHERE {where} ORDER BY id").to_arrow_table()
+        assert rows.column("id").to_pylist() == sorted(
+            t.scan("id", where).to_arrow()[0].to_pylist()
+        )
+        assert reads[0][1] == leaves

@@ -1,7 +1,7 @@
 """Snapshots as pyarrow datasets, so that other engines push filters and columns down.
 
-DuckDB and Polars know pyarrow's `Dataset`: they ask it for a scanner with a filter and columns.
-`ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
+DuckDB, Polars and DataFusion know pyarrow's `Dataset`: they ask it for a scanner with a filter and
+columns; DataFusion asks each of its fragments. `ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
 can express. The whole filter is then applied to the rows by pyarrow, so that they are exactly those
 that the engine has asked for.
 """
@@ -70,6 +70,20 @@ class Scanner:
         return pa.Table.from_batches(batches, self.projected_schema)
 
 
+class DatasetFragment:
+    """A dataset as its own and only fragment: DataFusion reads fragments, not datasets.
+
+    One is enough. A scan reads leaves in threads of its own.
+    """
+
+    def __init__(self, dataset: ArrowDataset) -> None:
+        self._dataset = dataset
+
+    def scanner(self, schema: pa.Schema | None = None, **options: Any) -> Scanner:
+        """A scanner of the dataset. Its schema is that of the table, whatever is asked for."""
+        return self._dataset.scanner(**options)
+
+
 class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     """A snapshot as pyarrow, DuckDB and Polars know a dataset.
 
@@ -135,6 +149,10 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
         """The first rows, as a pyarrow Table; see `scanner`."""
         return self.scanner(columns, **options).head(num_rows)
 
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[DatasetFragment]:
+        """The dataset as one fragment; the scanner of it prunes by its own filter."""
+        yield DatasetFragment(self)
+
     @property
     def partition_expression(self) -> pc.Expression:
         """What holds for every row: nothing is promised."""
@@ -143,4 +161,4 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise InvalidInput("this is not possible with a table: read its rows with to_arrow() first")
 
-    get_fragments = join = join_asof = replace_schema = sort_by = take = _refuse
+    join = join_asof = replace_schema = sort_by = take = _refuse
