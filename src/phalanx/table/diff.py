@@ -136,9 +136,6 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
         *_changes("changed", old, changed_old, new, changed_new),
         *_changes("added", None, None, new, added),
     ]
-    heads = before.head, after.head
-    properties = [dict(head.properties) for head in heads]
-    names = sorted(properties[0].keys() | properties[1].keys())
     return Difference(
         after.location.uri,
         _size(before),
@@ -147,14 +144,18 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
         len(gone),
         len(changed_new),
         tuple(leaves),
-        tuple(_columns(*(head.schema for head in heads))),
-        *(tuple(head.spec.spell(head.schema)) for head in heads),
-        {
-            name: (properties[0].get(name), properties[1].get(name))
-            for name in names
-            if properties[0].get(name) != properties[1].get(name)
-        },
+        tuple(_columns(before.head.schema, after.head.schema)),
+        tuple(before.head.spec.spell(before.head.schema)),
+        tuple(after.head.spec.spell(after.head.schema)),
+        _changed_values(before.head.properties, after.head.properties),
     )
+
+
+def _changed_values(
+    before: Mapping[str, str], after: Mapping[str, str]
+) -> dict[str, tuple[str | None, str | None]]:
+    values = {name: (before.get(name), after.get(name)) for name in sorted({*before, *after})}
+    return {name: (old, new) for name, (old, new) in values.items() if old != new}
 
 
 def _versions(leaves: LeafIndex) -> Any:

@@ -1,9 +1,9 @@
 """Snapshots as pyarrow datasets, so that other engines push filters and columns down.
 
 DuckDB, Polars and DataFusion know pyarrow's `Dataset`: they ask it for a scanner with a filter and
-columns; DataFusion asks each of its fragments. `ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
-can express. The whole filter is then applied to the rows by pyarrow, so that they are exactly those
-that the engine has asked for.
+columns. `ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that
+the model can express. The whole filter is then applied to the rows by pyarrow, so that they are
+exactly those that the engine has asked for.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class PartitionTree:
     def node(self, leaf: int, depth: int) -> TreeNode:
         """The node of a leaf at a depth. Raises InvalidInput where there is none."""
         spec, members = self._members(leaf, depth)
-        codes = np.zeros(len(members), np.int64)
+        codes: Array = np.zeros(len(members), np.int64)
         if depth:
             codes = self._leaves.column(spec.fields[depth - 1].column_name).codes[members]
         (node,) = self._nodes(spec, depth, members, codes)
