@@ -22,7 +22,8 @@ LAYERS = {
     "table": 4,
     "interop": 5,
     "spark": 6,
-    "cli": 7,
+    "explore": 7,
+    "cli": 8,
 }
 
 #: Packages that only some of ours may import, and which.
@@ -47,6 +48,8 @@ LAZY = {
     ("phalanx.spark.session", "phalanx.spark.searching"): "most workers only read rows",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
+    ("phalanx.cli.opening", "phalanx.spark"): "Spark is started by one command only",
+    ("phalanx.cli.opening", "phalanx.explore"): "its packages are an extra",
 }
 #: Modules that import others by a name they put together, and why.
 DYNAMIC = {
