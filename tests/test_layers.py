@@ -48,8 +48,9 @@ LAZY = {
     ("phalanx.spark.session", "phalanx.spark.searching"): "most workers only read rows",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
-    ("phalanx.cli.opening", "phalanx.spark"): "Spark is started by one command only",
+    ("phalanx.cli.opening", "phalanx.spark.session"): "Spark is started by one command only",
     ("phalanx.cli.opening", "phalanx.explore"): "its packages are an extra",
+    ("phalanx.explore", "phalanx.explore.server"): "its packages are an extra",
 }
 #: Modules that import others by a name they put together, and why.
 DYNAMIC = {

@@ -99,3 +99,30 @@ def test_sizes_that_nobody_knows(root):
     (node,) = PartitionTree(table.append({"k": ["a", "b"]})._snapshot).roots()
     assert (node.leaves, node.unknown, node.skew) == (2, 2, None)
     assert (node.rows, node.bytes) == (0, 0)
+
+
+def test_all_levels_at_once(tree):
+    root = tree.roots()[0]
+    top = tree.branch(root)
+    assert [branch.node for branch in top.children] == list(tree.children(root).nodes)
+    for branch in top.children:
+        below = tree.children(branch.node).nodes
+        assert [child.node for child in branch.children] == list(below)
+        assert branch.more == 0
+
+
+def test_what_is_too_small_is_added_up(tree):
+    top = tree.branch(tree.roots()[0], smallest=0.5)
+    (states,) = top.children
+    assert (states.node.value, top.more, top.rest["rows"]) == ("US", 2, 12)
+    (large,) = states.children
+    assert (large.node.rows, states.more, states.rest["leaves"]) == (500, 2, 2)
+    top = tree.branch(tree.roots()[0], by="leaves", most=1)
+    assert [branch.node.value for branch in top.children] == ["US"]
+    assert top.more == 2
+
+
+def test_small_leaves_are_counted(table):
+    largest = max(table.partitions()["bytes"].to_pylist())
+    first = PartitionTree(table._snapshot, small_bytes=largest).roots()[0]
+    assert (first.small, first.leaves) == (6, 7)

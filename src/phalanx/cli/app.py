@@ -21,7 +21,7 @@ SECTIONS = ("Look", "Query", "Load", "Change", "Keep in shape", "Open")
 
 
 @dataclass(frozen=True)
-class Target:
+class NamedTable:
     """The table that a command line names."""
 
     name: str
@@ -166,7 +166,7 @@ def command(
     also: str | None = None,
     takes_table: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a command: a function that gets a `Target` and its own options and makes a report.
+    """Declare a command: a function that gets a `NamedTable` and its own options and makes a report.
 
     Args:
         name: The name of the command.
@@ -185,7 +185,7 @@ def command(
             table = None
             if takes_table:
                 table = arguments.pop("table")
-                arguments["target"] = Target(table, storage_option)
+                arguments["target"] = NamedTable(table, storage_option)
             else:
                 arguments["storage_options"] = storage_option
             if prints_itself:

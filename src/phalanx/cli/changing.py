@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import phalanx
-from phalanx.cli.app import Target, command, many, pairs, version_of
+from phalanx.cli.app import NamedTable, command, many, pairs, version_of
 from phalanx.cli.types import schema_of
 from phalanx.errors import InvalidInput
 from phalanx.table.format import count_text
@@ -83,7 +83,7 @@ _FIELDS_HELP = "such as country, 'days(ts)' or 'bucket(16, id)'"
 @click.option("--weak", is_flag=True, help="Without atomic changes and time travel.")
 @click.option("--layout", type=click.Choice(["flat", "hive"]), help="Where leaves are placed.")
 def create(
-    target: Target,
+    target: NamedTable,
     columns: tuple[str, ...],
     partition_by: tuple[str, ...],
     source: str | None,
@@ -124,7 +124,7 @@ def create(
 @click.option("--merge-schema", is_flag=True, help="Add columns that the table does not have.")
 @click.option("--transaction-id", help="A name: if it was committed before, nothing happens.")
 def append(
-    target: Target, files: tuple[str, ...], merge_schema: bool, transaction_id: str | None
+    target: NamedTable, files: tuple[str, ...], merge_schema: bool, transaction_id: str | None
 ) -> Committed:
     """Add the rows of files, all of them in one transaction."""
     table = target.open()
@@ -172,7 +172,7 @@ def _format(path: str, name: str | None) -> Any:
 @many("--partition-by", metavar="FIELD...", help="By default as the source is partitioned.")
 @_UNPARTITIONED
 def import_(
-    target: Target,
+    target: NamedTable,
     path: str,
     format: str | None,
     partition_by: tuple[str, ...],
@@ -203,7 +203,7 @@ def import_(
 @_UNPARTITIONED
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 def export(
-    target: Target,
+    target: NamedTable,
     path: str,
     format: str | None,
     partition_by: tuple[str, ...],
@@ -229,7 +229,7 @@ def export(
     default="refuse",
     help="What to do with partitions that are read on a branch.",
 )
-def upgrade(target: Target, branches: str) -> Created:
+def upgrade(target: NamedTable, branches: str) -> Created:
     """Make a table of ours of one that another client has made, without moving a row.
 
     That is a table of the earlier specification, or a tree of key=value folders with Lance datasets
@@ -286,7 +286,7 @@ class MadeStrong:
 @click.option("--unpartitioned", is_flag=True, help="By nothing: one leaf.")
 @click.option("--strong", is_flag=True, help="Give a weak table atomic changes and time travel.")
 def evolve(
-    target: Target, fields: tuple[str, ...], unpartitioned: bool, strong: bool
+    target: NamedTable, fields: tuple[str, ...], unpartitioned: bool, strong: bool
 ) -> Partitioning | MadeStrong:
     """Partition new rows in another way. Rows that are there stay until they are rewritten.
 
@@ -322,7 +322,7 @@ class RolledBack:
     examples=["phalanx rollback lake/events 41", "phalanx rollback lake/events before-the-load"],
 )
 @click.argument("version", metavar="VERSION")
-def rollback(target: Target, version: str) -> RolledBack:
+def rollback(target: NamedTable, version: str) -> RolledBack:
     """Bring back the rows, the schema and the partitioning of an earlier version.
 
     VERSION is a number, a tag, or a time. This makes a new version: the others are kept.
@@ -358,7 +358,7 @@ class Tags:
 @click.argument("name", metavar="[NAME]", required=False)
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--drop", is_flag=True, help="Remove the tag.")
-def tag(target: Target, name: str | None, version: str | None, drop: bool) -> Tags:
+def tag(target: NamedTable, name: str | None, version: str | None, drop: bool) -> Tags:
     """Give a version a name, which keeps it from expiring."""
     if drop and (name is None or version is not None):
         raise click.UsageError("--drop takes the name of a tag")

@@ -16,10 +16,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 import phalanx
-from phalanx.cli.app import Target, at_option, command, many, version_of, where_option
+from phalanx.cli.app import NamedTable, at_option, command, many, version_of, where_option
 from phalanx.cli.output import bar, facts, grid, plain
 from phalanx.cli.rows import show_rows
-from phalanx.cli.values import cell_text, harmless, rows_of
+from phalanx.table.cells import cell_text, harmless, rows_of
 from phalanx.table.describe import Description, description_of
 from phalanx.table.diff import Difference
 from phalanx.table.format import count_text, size_text
@@ -88,7 +88,7 @@ def _facts(table: Description) -> dict[str, Any]:
     busy="reading the manifest",
 )
 @at_option
-def info(target: Target, version: str | None) -> Info:
+def info(target: NamedTable, version: str | None) -> Info:
     """Say how large a table is, and how it is partitioned."""
     return Info(description_of(target.open(version)._snapshot))
 
@@ -128,7 +128,7 @@ class Schema:
 
 @command("schema", "Look", examples=["phalanx schema lake/events --at 3"])
 @at_option
-def schema(target: Target, version: str | None) -> Schema:
+def schema(target: NamedTable, version: str | None) -> Schema:
     """List the columns with their ids, and the partition specs."""
     return Schema(description_of(target.open(version)._snapshot))
 
@@ -147,7 +147,7 @@ def schema(target: Target, version: str | None) -> Schema:
 @many("--columns", metavar="COLUMN...", help="Only these columns.")
 @at_option
 def head(
-    target: Target, rows: int, columns: tuple[str, ...], version: str | None, as_json: bool
+    target: NamedTable, rows: int, columns: tuple[str, ...], version: str | None, as_json: bool
 ) -> None:
     """Show the first rows."""
     scan = target.open(version).scan(list(columns) or None, limit=rows)
@@ -231,7 +231,9 @@ class PartitionView:
 @click.option("--depth", default=3, show_default=True, help="How many levels to show.")
 @click.option("--limit", default=10, show_default=True, help="How many partitions of each level.")
 @at_option
-def describe(target: Target, by: str, depth: int, limit: int, version: str | None) -> PartitionView:
+def describe(
+    target: NamedTable, by: str, depth: int, limit: int, version: str | None
+) -> PartitionView:
     """Draw the partition tree, with rows, bytes and skew."""
     snapshot = target.open(version)._snapshot
     tree = PartitionTree(snapshot)
@@ -242,7 +244,7 @@ def describe(target: Target, by: str, depth: int, limit: int, version: str | Non
 
 
 @dataclass(frozen=True)
-class Listing:
+class ListedRows:
     """Rows of metadata: partitions, snapshots or indexes."""
 
     rows: pa.Table
@@ -292,8 +294,12 @@ def _measure(name: str, value: Any) -> Any:
 @click.option("--limit", type=int, help="How many; by default 50, and all with --json.")
 @at_option
 def partitions(
-    target: Target, where: str | None, sort_by: str | None, limit: int | None, version: str | None
-) -> Listing:
+    target: NamedTable,
+    where: str | None,
+    sort_by: str | None,
+    limit: int | None,
+    version: str | None,
+) -> ListedRows:
     """List the partitions, one row each, with their sizes.
 
     With --json, also the URI of each leaf and its version.
@@ -305,7 +311,7 @@ def partitions(
         rows = rows.sort_by([(sort_by, "descending")])
     if limit is None:
         limit = rows.num_rows if click.get_current_context().params["as_json"] else 50
-    return Listing(rows.slice(0, limit), rows.num_rows, ("version", "uri"))
+    return ListedRows(rows.slice(0, limit), rows.num_rows, ("version", "uri"))
 
 
 # explain
@@ -411,7 +417,7 @@ class Explanation:
 @click.argument("where", metavar="FILTER")
 @click.option("--limit", default=5, show_default=True, help="How many leaves to name.")
 @at_option
-def explain(target: Target, where: str, limit: int, version: str | None) -> Explanation:
+def explain(target: NamedTable, where: str, limit: int, version: str | None) -> Explanation:
     """Show which partitions a filter leaves to read, and why the others are pruned."""
     plan = target.open(version).scan(where=filter_of(where)).plan()
     return Explanation(plan, PruningSteps(plan), max(limit, 0))
@@ -427,7 +433,7 @@ def explain(target: Target, where: str, limit: int, version: str | None) -> Expl
     busy="reading the manifest",
 )
 @click.option("--limit", type=int, help="How many; by default 20, and all with --json.")
-def snapshots(target: Target, limit: int | None) -> Listing:
+def snapshots(target: NamedTable, limit: int | None) -> ListedRows:
     """List the versions of a table, newest first: when and by what they were made."""
     table = target.open()
     rows = table.history()
@@ -440,7 +446,7 @@ def snapshots(target: Target, limit: int | None) -> Listing:
         limit = rows.num_rows if click.get_current_context().params["as_json"] else 20
     times = pc.cast(rows["committed_at"], pa.timestamp("s", "UTC"), safe=False)
     rows = rows.set_column(rows.schema.names.index("committed_at"), "committed_at", times)
-    return Listing(rows.slice(0, limit), rows.num_rows, ("transaction_id",))
+    return ListedRows(rows.slice(0, limit), rows.num_rows, ("transaction_id",))
 
 
 @command(
@@ -451,7 +457,7 @@ def snapshots(target: Target, limit: int | None) -> Listing:
 )
 @click.argument("before", metavar="VERSION")
 @click.argument("after", metavar="[VERSION]", required=False)
-def diff(target: Target, before: str, after: str | None) -> Difference:
+def diff(target: NamedTable, before: str, after: str | None) -> Difference:
     """Compare two versions, or one with the newest: partitions, columns, properties.
 
     A version is a number, a tag, or a time.

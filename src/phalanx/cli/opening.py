@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import phalanx
-from phalanx.cli.app import PROGRAM, Target, command, pairs
+from phalanx.cli.app import PROGRAM, NamedTable, command, pairs
 from phalanx.cli.demo import Demo, run_demo
 from phalanx.cli.rows import show_rows
 
@@ -71,7 +71,7 @@ def spark(
 )
 @click.option("--port", type=int, default=0, help="The port; by default one that is free.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def explore(target: Target, port: int, no_browser: bool, as_json: bool) -> None:
+def explore(target: NamedTable, port: int, no_browser: bool, as_json: bool) -> None:
     """Look at a table in the browser: partitions, history, pruning, rows.
 
     The page is served to this machine only, at an address with a secret in it, and only reads. It

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table as Grid
 from rich.text import Text
 
-from phalanx.cli.values import cell_text, harmless, json_value
+from phalanx.table.cells import cell_text, harmless, json_value
 
 #: The width of what is not a terminal: nothing is cut there.
 _UNBOUNDED = 100_000

@@ -16,8 +16,8 @@ import pyarrow as pa
 from rich.console import RenderableType
 
 import phalanx
-from phalanx.cli.app import Target, at_option, command, many, pairs, where_option
-from phalanx.cli.looking import Listing, filter_of
+from phalanx.cli.app import NamedTable, at_option, command, many, pairs, where_option
+from phalanx.cli.looking import ListedRows, filter_of
 from phalanx.cli.output import note, show, working
 from phalanx.cli.rows import show_rows
 from phalanx.errors import InvalidInput, PhalanxError
@@ -42,7 +42,7 @@ from phalanx.table.format import count_text
 @click.option("--limit", type=int, help="How many rows; by default 100, and all with --json.")
 @at_option
 def scan(
-    target: Target,
+    target: NamedTable,
     where: str | None,
     columns: tuple[str, ...],
     limit: int | None,
@@ -65,16 +65,16 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Counts:
+class CountedGroups:
     """How many rows match, by groups."""
 
     rows: pa.Table
 
     def to_json(self) -> Any:
-        return Listing(self.rows, self.rows.num_rows).to_json()
+        return ListedRows(self.rows, self.rows.num_rows).to_json()
 
     def __rich_console__(self, *_: Any) -> Iterator[RenderableType]:
-        yield Listing(self.rows, self.rows.num_rows)
+        yield ListedRows(self.rows, self.rows.num_rows)
 
 
 @command(
@@ -87,12 +87,12 @@ class Counts:
 @many("--by", metavar="COLUMN...", help="For each value of these columns or partition fields.")
 @at_option
 def count(
-    target: Target, where: str | None, by: tuple[str, ...], version: str | None
-) -> Count | Counts:
+    target: NamedTable, where: str | None, by: tuple[str, ...], version: str | None
+) -> Count | CountedGroups:
     """Count rows, from the manifest where partition values decide the filter."""
     table = target.open(version)
     if by:
-        return Counts(table.count_by(list(by), filter_of(where)))
+        return CountedGroups(table.count_by(list(by), filter_of(where)))
     return Count(table.count(filter_of(where)))
 
 
@@ -210,7 +210,7 @@ def _first_line(error: Exception) -> str:
 @click.option("--explain", is_flag=True, help="Only say which partitions the query would read.")
 @at_option
 def sql(
-    target: Target,
+    target: NamedTable,
     query: str,
     others: dict[str, str],
     limit: int | None,
@@ -226,7 +226,7 @@ def sql(
     own = Watched(target.open(version))
     tables = {"t": own, name_of(target.name): own}
     for name, uri in others.items():
-        tables[name] = Watched(Target(uri, target.storage_options).open())
+        tables[name] = Watched(NamedTable(uri, target.storage_options).open())
     frame = planned(query, tables)
     if explain:
         with _naming_errors("the query was refused"):
@@ -266,7 +266,7 @@ def sql(
 @click.option("--exact", is_flag=True, help="Compare with all vectors, without an index.")
 @at_option
 def search(
-    target: Target,
+    target: NamedTable,
     text: str | None,
     vector: str | None,
     column: str | None,
@@ -328,7 +328,7 @@ def _vector(text: str) -> list[float]:
 @click.option("--refresh", is_flag=True, help="Build what indexes lack.")
 @click.option("--drop", metavar="NAME", help="Drop an index.")
 def index(
-    target: Target,
+    target: NamedTable,
     column: str | None,
     kind: str | None,
     name: str | None,
@@ -364,7 +364,7 @@ def index(
         if drop is not None:
             table.drop_index(drop)
         rows = table.indexes()
-        show(Listing(rows, rows.num_rows), as_json)
+        show(ListedRows(rows, rows.num_rows), as_json)
 
 
 def _parameter(text: str) -> Any:

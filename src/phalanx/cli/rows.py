@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.cli.output import emit, grid, note
-from phalanx.cli.values import json_value, rows_of
+from phalanx.table.cells import json_value, rows_of
 
 #: How many rows people are shown if they do not say.
 SHOWN = 100

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import phalanx
-from phalanx.cli.app import Target, command, dry_run_option, many, where_option
+from phalanx.cli.app import NamedTable, command, dry_run_option, many, where_option
 from phalanx.cli.words import in_shell_words
 from phalanx.model.properties import span_of
 from phalanx.table.advise import Action, Advice, BetterSpec, Finding
@@ -79,7 +79,7 @@ _VERBS = {"evolve_partitioning": "evolve"}
     busy="reading the manifest",
 )
 @click.option("--leaf-bytes", metavar="N", type=int, help="How large a leaf should be (512 MiB).")
-def advise(target: Target, leaf_bytes: int | None) -> ShownAdvice:
+def advise(target: NamedTable, leaf_bytes: int | None) -> ShownAdvice:
     """Say which partitions are too small, too large or skewed, and what to do."""
     bounds = {} if leaf_bytes is None else {"leaf_bytes": leaf_bytes}
     return ShownAdvice(target.name, target.open().advise(**bounds))
@@ -109,7 +109,7 @@ def advise(target: Target, leaf_bytes: int | None) -> ShownAdvice:
 )
 @dry_run_option
 def optimize(
-    target: Target,
+    target: NamedTable,
     where: str | None,
     target_rows: int | None,
     target_bytes: int | None,
@@ -142,7 +142,7 @@ def optimize(
 @click.option("--max-steps", metavar="N", type=int, help="Stop after so many transactions.")
 @dry_run_option
 def rewrite(
-    target: Target,
+    target: NamedTable,
     where: str | None,
     step_rows: int | None,
     step_bytes: int | None,
@@ -167,7 +167,7 @@ def rewrite(
 )
 @_OLDER_THAN
 @dry_run_option
-def expire(target: Target, older_than: str | None, dry_run: bool) -> Any:
+def expire(target: NamedTable, older_than: str | None, dry_run: bool) -> Any:
     """Expire old snapshots; no file goes yet."""
     return target.open().expire_snapshots(_span(older_than), dry_run)
 
@@ -181,7 +181,7 @@ def expire(target: Target, older_than: str | None, dry_run: bool) -> Any:
 @_OLDER_THAN
 @click.option("--force", is_flag=True, help="Also files younger than 24 hours.")
 @dry_run_option
-def vacuum(target: Target, older_than: str | None, force: bool, dry_run: bool) -> Any:
+def vacuum(target: NamedTable, older_than: str | None, force: bool, dry_run: bool) -> Any:
     """Remove old snapshots and the files that nothing needs."""
     return target.open().vacuum(_span(older_than), dry_run, force)
 
@@ -196,7 +196,7 @@ def vacuum(target: Target, older_than: str | None, force: bool, dry_run: bool) -
     busy="looking at every leaf",
     fails_if_not_ok=True,
 )
-def check(target: Target) -> Any:
+def check(target: NamedTable) -> Any:
     """Look for every inconsistency. Exits with 1 if there is damage."""
     return phalanx.check(target.name, dict(target.storage_options))
 
@@ -215,6 +215,6 @@ def check(target: Target) -> Any:
     help="What to do with rows that only you can tell whether they belong to the table.",
 )
 @dry_run_option
-def repair(target: Target, stray: str, dry_run: bool) -> Any:
+def repair(target: NamedTable, stray: str, dry_run: bool) -> Any:
     """Repair what check finds where that is possible. Exits with 1 if damage is left."""
     return phalanx.repair(target.name, dry_run, dict(target.storage_options), stray=stray)

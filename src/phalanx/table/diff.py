@@ -36,7 +36,7 @@ class SnapshotSize:
 
 
 @dataclass(frozen=True)
-class LeafChange:
+class LeafDifference:
     """A leaf that was added, removed or changed."""
 
     kind: str
@@ -66,7 +66,7 @@ class Difference:
     removed: int
     changed: int
     #: Every leaf that differs, in the order of the partitions: removed, then changed, then added.
-    leaves: tuple[LeafChange, ...]
+    leaves: tuple[LeafDifference, ...]
     #: One sentence for each difference of the columns.
     columns: tuple[str, ...]
     #: The partitioning of new rows before and after.
@@ -175,7 +175,7 @@ def _size(snapshot: Snapshot) -> SnapshotSize:
 
 def _changes(
     kind: str, old: LeafIndex | None, before: Any, new: LeafIndex | None, after: Any
-) -> Iterator[LeafChange]:
+) -> Iterator[LeafDifference]:
     """Leaves that differ; one that is not there before or after had, or has, nothing in it."""
     old_rows: list[LeafRow] = [] if old is None else old.rows(before)
     new_rows: list[LeafRow] = [] if new is None else new.rows(after)
@@ -183,7 +183,7 @@ def _changes(
     for place, row in enumerate(new_rows or old_rows):
         was = old_rows[place] if old_rows else None
         now = new_rows[place] if new_rows else None
-        yield LeafChange(
+        yield LeafDifference(
             kind,
             partition_name(specs[row.spec_id], row),
             row.spec_id,

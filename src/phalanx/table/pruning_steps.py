@@ -53,17 +53,24 @@ class PruningSteps:
     """The steps of a plan, and for each leaf the one that prunes it."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self.plan = plan
         #: For each leaf of the snapshot, the place in `steps` of the one that prunes it, or -1.
         self.pruned_at = np.full(plan.total, -1, dtype=np.int64)
+        #: For each leaf, how many fields of its spec it takes to prune it, or -1.
+        self.depth = np.full(plan.total, -1, dtype=np.int64)
         self.steps: list[PruningStep] = []
         for spec in sorted(plan.snapshot.head.specs, key=lambda spec: spec.id):
             low, high = plan.snapshot.leaves.range_of(spec.id)
             if low < high:
                 self._walk(spec, low, high)
 
+    def selected(self, depth: int | None = None) -> Array:
+        """A mask of the leaves that are left after the first `depth` fields; None for all."""
+        pruned = self.depth >= 0
+        return ~pruned if depth is None else ~(pruned & (self.depth <= depth))
+
     def _walk(self, spec: PartitionSpec, low: int, high: int) -> None:
-        plan, leaves = self._plan, self._plan.snapshot.leaves
+        plan, leaves = self.plan, self.plan.snapshot.leaves
         schema, columns = plan.snapshot.head.schema, leaves.columns_of(spec)
         alive = np.ones(high - low, dtype=bool)
         for depth in range(len(spec.fields) + 1):
@@ -74,7 +81,7 @@ class PruningSteps:
             if field is None and not gone.any():
                 continue
             here = low + np.flatnonzero(gone)
-            self.pruned_at[here] = len(self.steps)
+            self.pruned_at[here], self.depth[here] = len(self.steps), depth
             self.steps.append(
                 PruningStep(
                     spec=spec,
@@ -101,7 +108,7 @@ class PruningSteps:
 
     @cached_property
     def _conditions(self) -> tuple[Predicate, ...]:
-        predicate = self._plan.predicate
+        predicate = self.plan.predicate
         return predicate.children if isinstance(predicate, And) else (predicate,)
 
     def reason(self, row: LeafRow) -> str | None:
@@ -119,7 +126,7 @@ class PruningSteps:
 
     def reasons(self, indices: Any) -> Iterator[tuple[LeafRow, str | None]]:
         """Some leaves, and why each is pruned."""
-        for row in self._plan.snapshot.leaves.rows(indices):
+        for row in self.plan.snapshot.leaves.rows(indices):
             yield row, self.reason(row)
 
 

@@ -6,19 +6,21 @@ the children of one node at a time, and for as many as it shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
-from phalanx.model.specs import PartitionSpec
+from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.spelling import value_text
+from phalanx.table.advise import LEAF_BYTES
 from phalanx.transaction.snapshot import Snapshot
 
 Array = np.ndarray[Any, Any]
+#: Below this size a leaf costs more to open than to read, as `advise` says.
+SMALL_BYTES = LEAF_BYTES // 16
 #: What nodes can be ordered and drawn by.
 MEASURES = ("rows", "bytes", "files", "leaves")
 
@@ -45,6 +47,8 @@ class TreeNode:
     files: int
     #: How many such leaves there are.
     unknown: int
+    #: How many leaves are smaller than a leaf should be.
+    small: int
     #: The sizes of its largest leaf, and of the one in the middle, in bytes.
     largest: int
     median: int
@@ -67,6 +71,8 @@ class TreeNode:
         return self.largest / self.median if self.leaves > 1 and self.median > 0 else None
 
     def measure(self, by: str) -> int:
+        """One of MEASURES. Raises InvalidInput for any other word."""
+        _check_measure(by)
         return int(getattr(self, by))
 
 
@@ -80,11 +86,24 @@ class Children:
     rest: dict[str, int]
 
 
+@dataclass
+class Branch:
+    """A node with those below it that are drawn, and the others added up."""
+
+    node: TreeNode
+    children: list[Branch] = field(default_factory=list)
+    more: int = 0
+    rest: dict[str, int] = field(default_factory=dict)
+
+
 class PartitionTree:
     """The tree of one snapshot's leaves."""
 
-    def __init__(self, snapshot: Snapshot, selected: Array | None = None) -> None:
+    def __init__(
+        self, snapshot: Snapshot, selected: Array | None = None, small_bytes: int = SMALL_BYTES
+    ) -> None:
         """`selected` is a mask of leaves that a plan reads; None for all of them."""
+        self._small_bytes = small_bytes
         self._snapshot, self._leaves = snapshot, snapshot.leaves
         self._selected = np.ones(len(self._leaves), bool) if selected is None else selected
 
@@ -94,18 +113,14 @@ class PartitionTree:
         for id in sorted(self._leaves.specs):
             low, high = self._leaves.range_of(id)
             if low < high:
-                nodes += self._nodes(
-                    self._leaves.specs[id], 0, np.arange(low, high), np.zeros(high - low, np.int64)
-                )
+                members = np.arange(low, high)
+                nodes += self._level(self._leaves.specs[id], 0, members).nodes()
         return nodes
 
     def node(self, leaf: int, depth: int) -> TreeNode:
         """The node of a leaf at a depth. Raises InvalidInput where there is none."""
         spec, members = self._members(leaf, depth)
-        codes: Array = np.zeros(len(members), np.int64)
-        if depth:
-            codes = self._leaves.column(spec.fields[depth - 1].column_name).codes[members]
-        (node,) = self._nodes(spec, depth, members, codes)
+        (node,) = self._level(spec, depth, members).nodes()
         return node
 
     def path(self, leaf: int, depth: int) -> list[TreeNode]:
@@ -117,20 +132,56 @@ class PartitionTree:
 
         Raises InvalidInput for a measure that there is not.
         """
-        if by not in MEASURES:
-            raise InvalidInput(f"{by!r} is no measure: there are {', '.join(MEASURES)}")
+        _check_measure(by)
         if parent.is_leaf:
             return Children((), 0, dict.fromkeys(MEASURES, 0))
         spec, members = self._members(parent.leaf, parent.depth)
-        column = self._leaves.column(spec.fields[parent.depth].column_name)
-        nodes = self._nodes(spec, parent.depth + 1, members, column.codes[members])
-        if limit is None or len(nodes) <= limit:
-            return Children(tuple(nodes), 0, dict.fromkeys(MEASURES, 0))
-        largest = sorted(range(len(nodes)), key=lambda n: (-nodes[n].measure(by), n))
-        kept, left = sorted(largest[:limit]), largest[limit:]
-        rest = {name: sum(nodes[n].measure(name) for n in left) for name in MEASURES}
-        rest["selected"] = sum(nodes[n].selected for n in left)
-        return Children(tuple(nodes[n] for n in kept), len(left), rest)
+        level = self._level(spec, parent.depth + 1, members, self._codes(spec, parent.depth + 1))
+        if limit is None or len(level) <= limit:
+            return Children(tuple(level.nodes()), 0, dict.fromkeys(MEASURES, 0))
+        # Of equally large nodes the first is kept.
+        order = np.lexsort((np.arange(len(level)), -level.columns[by]))
+        kept, left = np.sort(order[:limit]), order[limit:]
+        return Children(tuple(level.nodes(kept)), len(left), level.sums(left))
+
+    def branch(
+        self, parent: TreeNode, by: str = "rows", smallest: float = 0.0, most: int | None = None
+    ) -> Branch:
+        """Everything below a node that is worth drawing, all levels at once.
+
+        Nodes with less than the share `smallest` of the parent are left out, and all but the `most`
+        largest of each level; so is what is below them. Raises InvalidInput for an unknown measure.
+        """
+        _check_measure(by)
+        spec, members = self._members(parent.leaf, parent.depth)
+        top = Branch(parent)
+        above = np.zeros(len(members), dtype=np.int64)
+        drawn: dict[int, Branch] = {0: top}
+        for depth in range(parent.depth + 1, len(spec.fields) + 1):
+            level = self._level(spec, depth, members, self._codes(spec, depth), above)
+            parents = above[level.first]
+            sizes = level.columns[by]
+            worth = np.flatnonzero(
+                np.isin(parents, list(drawn)) & (sizes >= smallest * parent.measure(by))
+            )
+            if most is not None and len(worth) > most:
+                worth = np.sort(worth[np.lexsort((worth, -sizes[worth]))[:most]])
+            for owner in drawn:
+                left = np.setdiff1d(np.flatnonzero(parents == owner), worth)
+                if len(left):
+                    drawn[owner].more, drawn[owner].rest = len(left), level.sums(left)
+            branches = [Branch(node) for node in level.nodes(worth)]
+            for owner, branch in zip(parents[worth].tolist(), branches, strict=True):
+                drawn[owner].children.append(branch)
+            drawn = dict(zip(worth.tolist(), branches, strict=True))
+            above = level.groups
+            if not drawn:
+                break
+        return top
+
+    def _codes(self, spec: PartitionSpec, depth: int) -> Array:
+        """The codes of all leaves in the field at a depth."""
+        return self._leaves.column(spec.fields[depth - 1].column_name).codes
 
     def _members(self, leaf: int, depth: int) -> tuple[PartitionSpec, Array]:
         if not 0 <= leaf < len(self._leaves):
@@ -141,13 +192,23 @@ class PartitionTree:
             raise InvalidInput(f"the partitions of spec v{spec.id} have {len(spec.fields)} levels")
         return spec, self._leaves.find_all(spec, row.keys[:depth])
 
-    def _nodes(
-        self, spec: PartitionSpec, depth: int, members: Array, codes: Array
-    ) -> list[TreeNode]:
-        """The members grouped by their codes, one node each, in the order of the codes."""
-        unique, first, groups = np.unique(codes, return_index=True, return_inverse=True)
+    def _level(
+        self,
+        spec: PartitionSpec,
+        depth: int,
+        members: Array,
+        codes: Array | None = None,
+        above: Array | None = None,
+    ) -> _Level:
+        """The members in groups by their codes, within the groups `above`, or all as one group."""
+        keys = np.zeros(len(members), dtype=np.int64)
+        if codes is not None:
+            keys = codes[members].astype(np.int64) + 1
+        if above is not None:
+            keys += above * (int(keys.max(initial=0)) + 1)
+        unique, first, groups = np.unique(keys, return_index=True, return_inverse=True)
         leaves, count = self._leaves, len(unique)
-        sizes = leaves.byte_counts[members]
+        sizes, rows = leaves.byte_counts[members], leaves.row_counts[members]
         # By group, then by size: the last of a group is its largest leaf.
         order = np.lexsort((sizes, groups))
         ends = np.cumsum(np.bincount(groups, minlength=count))
@@ -159,38 +220,74 @@ class PartitionTree:
             np.add.at(sums, groups, np.maximum(numbers, 0))
             return sums
 
-        rows, files = leaves.row_counts[members], leaves.fragment_counts[members]
         columns = {
             "leaf": members[first],
             "leaves": ends - starts,
             "rows": total(rows),
             "bytes": total(sizes),
-            "files": total(files),
+            "files": total(leaves.fragment_counts[members]),
             "unknown": total(((rows < 0) | (sizes < 0)).astype(np.int64)),
+            "small": total(((sizes >= 0) & (sizes < self._small_bytes)).astype(np.int64)),
             "largest": np.maximum(sizes[order[ends - 1]], 0),
             "median": np.maximum(sizes[order[(starts + ends - 1) // 2]], 0),
             "selected": total(chosen.astype(np.int64)),
             "selected_rows": total(np.where(chosen, rows, 0)),
             "selected_bytes": total(np.where(chosen, sizes, 0)),
         }
-        field = spec.fields[depth - 1] if depth else None
-        values: Sequence[str | None] = [None] * count
-        if field is not None:
-            column = leaves.column(field.column_name)
-            domain = domain_of(column.values.type)
-            values = [
-                None if code < 0 else value_text(domain.key(column.values[code]), field.result_type)
-                for code in unique.tolist()
-            ]
+        return _Level(self._snapshot, spec, depth, columns, first, groups)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Groups of leaves at one depth, as columns with one entry for each group."""
+
+    snapshot: Snapshot
+    spec: PartitionSpec
+    depth: int
+    columns: dict[str, Array]
+    #: For each group, the place of its first leaf among the members.
+    first: Array
+    #: For each member, the number of its group.
+    groups: Array
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def sums(self, groups: Array) -> dict[str, int]:
+        """What some groups hold together."""
+        return {name: int(self.columns[name][groups].sum()) for name in (*MEASURES, "selected")}
+
+    def nodes(self, groups: Array | None = None) -> list[TreeNode]:
+        """Some groups as nodes, or all."""
+        columns = self.columns
+        if groups is not None:
+            columns = {name: numbers[groups] for name, numbers in columns.items()}
         cells = {name: numbers.tolist() for name, numbers in columns.items()}
+        field = self.spec.fields[self.depth - 1] if self.depth else None
+        values = (
+            [None] * len(cells["leaf"]) if field is None else self._values(cells["leaf"], field)
+        )
         return [
             TreeNode(
-                spec_id=spec.id,
-                depth=depth,
+                spec_id=self.spec.id,
+                depth=self.depth,
                 field=None if field is None else field.field_id,
-                value=values[n],
-                is_leaf=depth == len(spec.fields),
+                value=value,
+                is_leaf=self.depth == len(self.spec.fields),
                 **{name: numbers[n] for name, numbers in cells.items()},
             )
-            for n in range(count)
+            for n, value in enumerate(values)
         ]
+
+    def _values(self, leaves: list[int], field: PartitionField) -> list[str | None]:
+        column = self.snapshot.leaves.column(field.column_name)
+        domain = domain_of(column.values.type)
+        return [
+            None if code < 0 else value_text(domain.key(column.values[code]), field.result_type)
+            for code in column.codes[leaves].tolist()
+        ]
+
+
+def _check_measure(by: str) -> None:
+    if by not in MEASURES:
+        raise InvalidInput(f"{by!r} is no measure: there are {', '.join(MEASURES)}")

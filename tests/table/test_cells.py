@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from phalanx.cli.values import cell_text, harmless, json_value, rows_of
+from phalanx.table.cells import cell_text, harmless, json_value, rows_of
 
 
 @pytest.mark.parametrize(
