@@ -166,7 +166,7 @@ def command(
     also: str | None = None,
     takes_table: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare a command: a function that gets a `NamedTable` and its own options and makes a report.
+    """Declare a command: a function that gets a `NamedTable` and its options and makes a report.
 
     Args:
         name: The name of the command.

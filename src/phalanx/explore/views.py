@@ -27,7 +27,7 @@ from phalanx.table.plan import Plan, partition_name
 from phalanx.table.pruning_steps import PruningSteps
 from phalanx.table.scan import Scan
 from phalanx.table.table import Table
-from phalanx.table.tree import MEASURES, Branch, PartitionTree, TreeNode
+from phalanx.table.tree import MEASURES, Branch, LevelSizes, PartitionTree, TreeNode
 from phalanx.transaction.snapshot import Snapshot
 
 #: Nodes below this share of what is shown are narrower than a pixel or two, and are added up.
@@ -121,11 +121,10 @@ class Views:
             tree.branch(root, by, _SMALLEST_SHARE * total / (root.measure(by) or 1), _MOST_NODES)
             for root in roots
         ]
-        levels = max((len(snapshot.leaves.specs[root.spec_id].fields) for root in roots), default=0)
         return {
             "version": snapshot.sequence,
             "by": by,
-            "levels": levels,
+            "levels": [_level(level) for root in roots for level in tree.levels(root)],
             "path": [_node(node) for node in path],
             "branches": [_branch(branch) for branch in branches],
         }
@@ -397,6 +396,12 @@ def _node(node: TreeNode) -> dict[str, Any]:
         "selected_rows": node.selected_rows,
         "selected_bytes": node.selected_bytes,
     }
+
+
+def _level(level: LevelSizes) -> dict[str, Any]:
+    shown = dataclasses.asdict(level)
+    shown["spec"] = shown.pop("spec_id")
+    return shown
 
 
 def _branch(branch: Branch) -> dict[str, Any]:

@@ -96,6 +96,23 @@ class Branch:
     rest: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LevelSizes:
+    """One level below a node: how many nodes, and how large they are."""
+
+    spec_id: int
+    depth: int
+    field: str
+    #: How the field is written, such as `bucket(16, id)`.
+    spelled: str
+    nodes: int
+    median_rows: int
+    largest_rows: int
+    median_bytes: int
+    largest_bytes: int
+    median_files: int
+
+
 class PartitionTree:
     """The tree of one snapshot's leaves."""
 
@@ -178,6 +195,32 @@ class PartitionTree:
             if not drawn:
                 break
         return top
+
+    def levels(self, parent: TreeNode) -> list[LevelSizes]:
+        """How many nodes there are on each level below a node, and how large they are."""
+        spec, members = self._members(parent.leaf, parent.depth)
+        above = np.zeros(len(members), dtype=np.int64)
+        levels = []
+        for depth in range(parent.depth + 1, len(spec.fields) + 1):
+            level = self._level(spec, depth, members, self._codes(spec, depth), above)
+            above, field = level.groups, spec.fields[depth - 1]
+            rows, sizes, files = (np.sort(level.columns[n]) for n in ("rows", "bytes", "files"))
+            middle = (len(level) - 1) // 2
+            levels.append(
+                LevelSizes(
+                    spec_id=spec.id,
+                    depth=depth,
+                    field=field.field_id,
+                    spelled=field.spell(self._snapshot.head.schema),
+                    nodes=len(level),
+                    median_rows=int(rows[middle]),
+                    largest_rows=int(rows[-1]),
+                    median_bytes=int(sizes[middle]),
+                    largest_bytes=int(sizes[-1]),
+                    median_files=int(files[middle]),
+                )
+            )
+        return levels
 
     def _codes(self, spec: PartitionSpec, depth: int) -> Array:
         """The codes of all leaves in the field at a depth."""
