@@ -5,8 +5,13 @@ import { button, card, el, failure, grid, hideTip, showTip, svg } from "./dom.js
 import { count, leaves, short, size, time, things } from "./format.js";
 import { state } from "./state.js";
 
-const WIDTH = 26;
-const HALF = 70;
+/** How wide a transaction is: as wide as there is room, within bounds. */
+const NARROWEST = 24;
+const WIDEST = 96;
+const HIGH = 120;
+/** Room for the flag of a tag above, and for numbers below. */
+const ABOVE = 22;
+const BELOW = 24;
 const compared = { before: null, after: null };
 /** How many transactions the list shows at first. */
 const LISTED = 100;
@@ -119,14 +124,20 @@ function delta(added, removed) {
 }
 
 function timeline(entries, choose) {
-  const most = Math.max(1, ...entries.map((entry) => Math.max(entry.rows_added, entry.rows_removed)));
   // The square root keeps small transactions visible beside large ones.
-  const scale = (rows) => (rows ? Math.max(3, Math.sqrt(rows / most) * (HALF - 16)) : 0);
-  const width = Math.max(1, entries.length) * WIDTH;
-  const image = svg("svg", { width, height: 2 * HALF + 24, viewBox: `0 0 ${width} ${2 * HALF + 24}`, role: "img", "aria-label": "rows added and removed by each transaction" });
-  image.append(svg("line", { class: "axis", x1: 0, x2: width, y1: HALF, y2: HALF }));
+  const root = (rows) => Math.sqrt(rows);
+  const most = (side) => Math.max(1, ...entries.map((entry) => root(entry[side])));
+  const unit = HIGH / (most("rows_added") + most("rows_removed"));
+  const scale = (rows) => (rows ? Math.max(5, root(rows) * unit) : 0);
+  const line = ABOVE + most("rows_added") * unit;
+  const height = ABOVE + HIGH + 8 + BELOW;
+  const step = Math.max(NARROWEST, Math.min(WIDEST, (window.innerWidth - 120) / entries.length));
+  const thick = Math.min(28, step - 10);
+  const width = Math.max(1, entries.length) * step;
+  const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "rows added and removed by each transaction" });
+  image.append(svg("line", { class: "axis", x1: 0, x2: width, y1: line, y2: line }));
   entries.forEach((entry, n) => {
-    const x = n * WIDTH + WIDTH / 2;
+    const x = n * step + step / 2;
     const up = scale(entry.rows_added);
     const down = scale(entry.rows_removed);
     const card = [
@@ -144,13 +155,13 @@ function timeline(entries, choose) {
           onpointermove: (event) => showTip(event.clientX, event.clientY, ...card.map((part) => part.cloneNode?.(true) ?? part)),
           onpointerleave: hideTip,
         },
-        svg("rect", { class: "hit", x: x - WIDTH / 2, y: 0, width: WIDTH, height: 2 * HALF + 24 }),
-        svg("rect", { class: "up", x: x - 6, y: HALF - up, width: 12, height: up, rx: 2 }),
-        svg("rect", { class: "down", x: x - 6, y: HALF, width: 12, height: down, rx: 2 }),
-        svg("circle", { cx: x, cy: HALF, r: 4.5 }),
-        entry.tags.length ? svg("path", { class: "flag", d: `M${x} ${HALF - up - 4} v-12 h9 l-3 4 l3 4 h-9` }) : "",
+        svg("rect", { class: "hit", x: x - step / 2, y: 0, width: step, height }),
+        svg("rect", { class: "up", x: x - thick / 2, y: line - up, width: thick, height: up, rx: 3 }),
+        svg("rect", { class: "down", x: x - thick / 2, y: line, width: thick, height: down, rx: 3 }),
+        svg("circle", { cx: x, cy: line, r: 4.5 }),
+        entry.tags.length ? svg("path", { class: "flag", d: `M${x} ${line - up - 4} v-12 h9 l-3 4 l3 4 h-9` }) : "",
         (n % Math.ceil(entries.length / 60 || 1) === 0 || n === entries.length - 1) &&
-          svg("text", { class: "tick", x, y: 2 * HALF + 16 }, entry.version),
+          svg("text", { class: "tick", x, y: height - 6 }, entry.version),
       ),
     );
   });

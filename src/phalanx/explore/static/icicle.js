@@ -7,7 +7,7 @@ const ROW = 46;
 const GAP = 1.5;
 /** A label needs so many pixels. */
 const READABLE = 34;
-const CHARACTER = 6.7;
+const CHARACTER = 7.3;
 
 export const COLORS = [
   ["level", "level"],
@@ -109,9 +109,10 @@ export function icicle(branches, options) {
   function shape(image, node, x, row, width, number, entry) {
     const level = heat(node, color);
     const dead = pruning && node.selected === 0;
+    const isPart = pruning && !dead && node.selected < node.leaves;
     const tone = level === null ? `level-${row % 6} shade-${number % 2}` : `heat-${Math.round(level * 5)}`;
     const group = svg("g", {
-      class: `node ${tone}${dead ? " dead" : ""}`,
+      class: `node ${tone}${dead ? " dead" : ""}${isPart ? " part" : ""}`,
       role: "treeitem",
       tabindex: "-1",
       "aria-label": `${nodeName(node)}, ${leaves(node.leaves)}, ${things(node.rows, "row")}`,
@@ -130,16 +131,17 @@ export function icicle(branches, options) {
     });
     const inner = Math.max(0.75, width - GAP);
     group.append(svg("rect", { class: "box", width: inner, height: ROW - 2, rx: Math.min(4, inner / 3) }));
-    if (pruning && node.selected > 0 && node.selected < node.leaves) {
-      // What is left is as wide as its share; the rest of the node is dark.
-      const alive = Math.max(1, inner * (node.selected / node.leaves));
-      const shade = svg("rect", { class: "shade", x: alive, width: inner - alive, height: ROW - 2 });
-      group.append(shade);
+    if (isPart) {
+      // A band at the bottom is as wide as the share that is left.
+      const width = Math.max(1, inner * (node.selected / node.leaves));
+      group.append(svg("rect", { class: "alive", y: ROW - 7, width, height: 5, rx: 1 }));
     }
     if (width > READABLE) {
       const room = Math.floor((width - 14) / CHARACTER);
       const cut = (text) => (text.length <= room ? text : `${text.slice(0, Math.max(1, room - 1))}…`);
-      group.append(svg("text", { class: "name", x: 7, y: 19 }, cut(nodeValue(node))));
+      const full = nodeName(node);
+      const label = full.length <= room ? full : nodeValue(node);
+      group.append(svg("text", { class: "name", x: 7, y: 19 }, cut(label)));
       const amount = isEven ? leaves(node.leaves) : shortMeasure(node[by], by);
       if (amount.length <= room) group.append(svg("text", { class: "amount", x: 7, y: 35 }, amount));
     }
@@ -154,7 +156,7 @@ export function icicle(branches, options) {
     const group = svg(
       "g",
       {
-        class: `rest${dead ? " dead" : ""}`,
+        class: `rest${dead ? " dead" : ""}${pruning && !dead ? " left" : ""}`,
         transform: `translate(${x} ${row * ROW})`,
         onclick: () => open(node),
         onpointermove: (event) => showTip(event.clientX, event.clientY, el("strong", {}, text)),

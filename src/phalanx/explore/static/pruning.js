@@ -23,6 +23,7 @@ export function pruning(view) {
   input.value = chosen.where;
   const outcome = el("div", { class: "outcome", "aria-live": "polite" });
   const stage = el("div", { class: "stage" });
+  const table = el("div", { class: "funnel" });
   const details = el("div", { class: "columns" });
   let answer = null;
   let timer = null;
@@ -65,6 +66,7 @@ export function pruning(view) {
     if (!chosen.where) {
       answer = null;
       outcome.replaceChildren(hint());
+      table.replaceChildren();
       details.replaceChildren();
       await draw();
       return;
@@ -138,13 +140,11 @@ export function pruning(view) {
           figure(short(answer.rows), `of ${short(answer.all_rows)} rows to look at`),
         answer.all_bytes !== null &&
           figure(size(answer.bytes), `of ${size(answer.all_bytes)} to read`),
-        figure(
-          count(answer.certain),
-          "of these match whole, without a filter",
-        ),
+        figure(count(answer.certain), "match whole: no filter left"),
       ),
-      answer.steps.length > 0 && el("div", { class: "steps" }, stepper(now), funnel(now)),
+      answer.steps.length ? stepper(now) : "",
     );
+    table.replaceChildren(answer.steps.length ? card("What each field prunes", funnel(now)) : "");
     details.replaceChildren(
       card(
         "Read",
@@ -249,6 +249,7 @@ export function pruning(view) {
       outcome,
       stage,
     ),
+    table,
     details,
   );
   return apply();
