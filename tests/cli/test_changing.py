@@ -124,6 +124,8 @@ def test_usage(events, capsys):
         ["tag", "t", "--drop"],
         ["create", "t", "--layout", "nope"],
         ["nope"],
+        ["head", "t", "-n", "-1"],
+        ["describe", "t", "--limit", "0"],
         ["append", "t"],
     ):
         with pytest.raises(SystemExit) as stopped:

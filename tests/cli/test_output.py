@@ -96,6 +96,17 @@ def test_completion(events):
     assert words == {"expire", "explain", "explore", "export"}
 
 
+def test_tables_are_completed_as_paths(tmp_path):
+    env = {
+        **environment(),
+        "_PHALANX_COMPLETE": "bash_complete",
+        "COMP_WORDS": "phalanx info lake",
+        "COMP_CWORD": "2",
+    }
+    child = subprocess.run(PHALANX, env=env, capture_output=True, text=True, timeout=60)
+    assert child.stdout.strip() == "file,lake"
+
+
 def test_the_script_for_a_shell(run):
     code, out, _ = run("completion", "bash")
     assert code == 0

@@ -25,6 +25,8 @@ from phalanx.cli.words import in_shell_words
         ),
         ("the column recheck() is unknown", "the column recheck() is unknown"),
         ("no hint at all", "no hint at all"),
+        ("make one with phalanx.create", "make one with `phalanx create lake/t`"),
+        ("which column to search with `column`", "which column to search with --column"),
     ],
 )
 def test_hints(message, words):

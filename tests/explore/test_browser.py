@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -39,7 +40,7 @@ class Page:
         return self.ready(view)
 
     def go(self, view):
-        self.one(f"#tab-{view}").click()
+        self.click(f"#tab-{view}")
         return self.ready(view)
 
     def ready(self, view):
@@ -49,7 +50,9 @@ class Page:
         return self
 
     def until(self, condition):
-        return WebDriverWait(self.driver, 30, 0.05).until(lambda _: condition())
+        # What was there a moment ago may have been drawn again.
+        wait = WebDriverWait(self.driver, 30, 0.05, [StaleElementReferenceException])
+        return wait.until(lambda _: condition())
 
     def one(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -58,7 +61,10 @@ class Page:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def text(self, selector="#view"):
-        return self.one(selector).text
+        return self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector)
+
+    def click(self, selector):
+        self.until(lambda: self.one(selector).click() or True)
 
     def run(self, script, *values):
         return self.driver.execute_script(script, *values)
@@ -144,7 +150,7 @@ def test_the_tree(page):
         page.text(".crumbs").replace("\n", " ") == "table / spec v1 / ts_year = 2025 / ts_month = 2"
     )
     assert len(page.labels()) == 5
-    page.one(".crumbs button").click()
+    page.click(".crumbs button")
     page.until(lambda: len(page.labels()) > 5)
 
 
@@ -161,9 +167,9 @@ def test_rows_of_a_leaf(page):
 
 def test_width_and_color(page):
     page.open()
-    page.one("[data-value=leaves]").click()
+    page.click("[data-value=leaves]")
     page.until(lambda: page.one("[data-value=leaves]").get_attribute("aria-checked") == "true")
-    page.one("[data-value=small]").click()
+    page.click("[data-value=small]")
     page.until(lambda: page.all(".node.heat-5"))
     assert "32 MiB" in page.text(".legend")
 
@@ -212,7 +218,7 @@ def test_the_simulator_steps_by_itself(page):
     page.open("pruning")
     page.filter("country = 'US' AND ts >= '2025-02-01'")
     page.until(lambda: page.selected() == 2)
-    page.one("#play").click()
+    page.click("#play")
     page.until(lambda: page.selected() == 13)
     page.until(lambda: page.selected() == 2)
 
@@ -241,11 +247,11 @@ def test_history(page):
     assert len(page.all(".moment")) == 6
     assert "first" in page.text(".tag")
     assert "From version 5 to 6" in page.text("#diff")
-    page.one("[data-side=before][data-version='1']").click()
+    page.click("[data-side=before][data-version='1']")
     page.until(lambda: "From version 1 to 6" in page.text("#diff"))
     assert "0 → 27" in page.text("#diff")
     assert "note was added" in page.text("#diff")
-    page.one("button[title='Look at version 2']").click()
+    page.click("button[title='Look at version 2']")
     page.ready("partitions")
     assert page.text("#version").startswith("version 2 of 6")
     assert "24" in page.text("#facts")
@@ -258,7 +264,7 @@ def test_schema_and_upkeep(page):
     assert "v2" in page.text(".specs .current")
     page.go("upkeep")
     page.until(lambda: "earlier specs" in page.text("#advice"))
-    page.one("#run-check").click()
+    page.click("#run-check")
     page.until(lambda: "The table is whole" in page.text("#check"))
 
 
@@ -266,7 +272,7 @@ def test_light_and_dark(page):
     page.open()
     background = "return getComputedStyle(document.body).backgroundColor"
     before = page.run(background)
-    page.one("#theme").click()
+    page.click("#theme")
     after = page.run(background)
     assert {before, after} == {"rgb(246, 247, 249)", "rgb(14, 16, 21)"}
 

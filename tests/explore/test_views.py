@@ -10,6 +10,8 @@ import phalanx
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.explore.views import Views
 from tests.explore.conftest import HOSTILE
+from tests.interop.earlier_tables import appendix_c
+from tests.interop.trees import write_leaf
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,19 @@ def test_a_weak_table(root):
     assert views.leaf(0)["cells"] == [["a"]]
     assert views.prune("k = 'a'")["selected"] == 1
     assert views.schema()["changes"] == []
+
+
+def test_tables_of_other_clients(tmp_path):
+    for country in ("DE", "US"):
+        write_leaf(tmp_path / "tree", f"country={country}.lance", [{"id": 1}])
+    appendix_c(tmp_path / "earlier").commit()
+    for name in ("tree", "earlier"):
+        views = Views(phalanx.open(tmp_path / name))
+        for question in ("table", "tree", "history", "schema", "advise", "check"):
+            json.dumps(getattr(views, question)())
+        assert views.leaf(0)["cells"]
+        assert views.tree(1, by="leaves")["branches"]
+    assert Views(phalanx.open(tmp_path / "tree")).prune("country = 'US'")["selected"] == 1
 
 
 def test_an_empty_table(root):

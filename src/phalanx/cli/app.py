@@ -139,6 +139,8 @@ def where_option(text: str) -> Callable[[Any], Any]:
     return click.option("--where", metavar="FILTER", help=text)
 
 
+#: Numbers of things.
+COUNT, POSITIVE = click.IntRange(min=0), click.IntRange(min=1)
 at_option = click.option(
     "--at", "version", metavar="VERSION", help="A version, a tag, or a time such as 2025-12-31."
 )
@@ -202,7 +204,9 @@ def command(
 
         # Decorators are applied from the last one up.
         own = list(reversed(getattr(function, "__click_params__", [])))
-        first = [click.Argument(["table"], metavar="TABLE")] if takes_table else []
+        first = (
+            [click.Argument(["table"], metavar="TABLE", type=click.Path())] if takes_table else []
+        )
         for title, is_hidden in ((name, False), (also, True)):
             if title is not None:
                 made = Command(

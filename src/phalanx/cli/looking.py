@@ -16,7 +16,16 @@ from rich.text import Text
 from rich.tree import Tree
 
 import phalanx
-from phalanx.cli.app import NamedTable, at_option, command, many, version_of, where_option
+from phalanx.cli.app import (
+    COUNT,
+    POSITIVE,
+    NamedTable,
+    at_option,
+    command,
+    many,
+    version_of,
+    where_option,
+)
 from phalanx.cli.output import bar, facts, grid, plain
 from phalanx.cli.rows import show_rows
 from phalanx.table.cells import cell_text, harmless, rows_of
@@ -143,7 +152,7 @@ def schema(target: NamedTable, version: str | None) -> Schema:
     busy="reading rows",
     prints_itself=True,
 )
-@click.option("-n", "--rows", default=10, show_default=True, help="How many.")
+@click.option("-n", "--rows", type=COUNT, default=10, show_default=True, help="How many.")
 @many("--columns", metavar="COLUMN...", help="Only these columns.")
 @at_option
 def head(
@@ -228,8 +237,8 @@ class PartitionView:
     busy="reading the manifest",
 )
 @click.option("--by", type=click.Choice(MEASURES), default="rows", help="What bars are for.")
-@click.option("--depth", default=3, show_default=True, help="How many levels to show.")
-@click.option("--limit", default=10, show_default=True, help="How many partitions of each level.")
+@click.option("--depth", type=COUNT, default=3, show_default=True, help="How many levels to show.")
+@click.option("--limit", type=POSITIVE, default=10, show_default=True, help="How many siblings.")
 @at_option
 def describe(
     target: NamedTable, by: str, depth: int, limit: int, version: str | None
@@ -237,7 +246,7 @@ def describe(
     """Draw the partition tree, with rows, bytes and skew."""
     snapshot = target.open(version)._snapshot
     tree = PartitionTree(snapshot)
-    return PartitionView(description_of(snapshot), tree, by, depth, max(limit, 1))
+    return PartitionView(description_of(snapshot), tree, by, depth, limit)
 
 
 # partitions
@@ -291,7 +300,7 @@ def _measure(name: str, value: Any) -> Any:
 @click.option(
     "--sort-by", type=click.Choice(["rows", "bytes", "fragments"]), help="The largest first."
 )
-@click.option("--limit", type=int, help="How many; by default 50, and all with --json.")
+@click.option("--limit", type=COUNT, help="How many; by default 50, and all with --json.")
 @at_option
 def partitions(
     target: NamedTable,
@@ -415,12 +424,12 @@ class Explanation:
     busy="reading the manifest",
 )
 @click.argument("where", metavar="FILTER")
-@click.option("--limit", default=5, show_default=True, help="How many leaves to name.")
+@click.option("--limit", type=COUNT, default=5, show_default=True, help="How many leaves to name.")
 @at_option
 def explain(target: NamedTable, where: str, limit: int, version: str | None) -> Explanation:
     """Show which partitions a filter leaves to read, and why the others are pruned."""
     plan = target.open(version).scan(where=filter_of(where)).plan()
-    return Explanation(plan, PruningSteps(plan), max(limit, 0))
+    return Explanation(plan, PruningSteps(plan), limit)
 
 
 # snapshots and diff
@@ -432,7 +441,7 @@ def explain(target: NamedTable, where: str, limit: int, version: str | None) -> 
     examples=["phalanx snapshots lake/events --limit 5"],
     busy="reading the manifest",
 )
-@click.option("--limit", type=int, help="How many; by default 20, and all with --json.")
+@click.option("--limit", type=COUNT, help="How many; by default 20, and all with --json.")
 def snapshots(target: NamedTable, limit: int | None) -> ListedRows:
     """List the versions of a table, newest first: when and by what they were made."""
     table = target.open()

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import phalanx
-from phalanx.cli.app import PROGRAM, NamedTable, command, pairs
+from phalanx.cli.app import POSITIVE, PROGRAM, NamedTable, command, pairs
 from phalanx.cli.demo import Demo, run_demo
 from phalanx.cli.rows import show_rows
 
@@ -90,7 +90,7 @@ def explore(target: NamedTable, port: int, no_browser: bool, as_json: bool) -> N
     takes_table=False,
 )
 @click.argument("folder", default="phalanx-demo")
-@click.option("--rows", default=200_000, show_default=True, help="How many events.")
+@click.option("--rows", type=POSITIVE, default=200_000, show_default=True, help="How many events.")
 def demo(folder: str, rows: int, storage_options: dict[str, str]) -> Demo:
     """Make a table of events in a folder, and show what can be done with it."""
     return run_demo(folder, rows)

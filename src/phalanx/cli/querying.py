@@ -16,7 +16,16 @@ import pyarrow as pa
 from rich.console import RenderableType
 
 import phalanx
-from phalanx.cli.app import NamedTable, at_option, command, many, pairs, where_option
+from phalanx.cli.app import (
+    COUNT,
+    POSITIVE,
+    NamedTable,
+    at_option,
+    command,
+    many,
+    pairs,
+    where_option,
+)
 from phalanx.cli.looking import ListedRows, filter_of
 from phalanx.cli.output import note, show, working
 from phalanx.cli.rows import show_rows
@@ -39,7 +48,7 @@ from phalanx.table.format import count_text
 )
 @where_option("Only rows that match.")
 @many("--columns", metavar="COLUMN...", help="Only these columns.")
-@click.option("--limit", type=int, help="How many rows; by default 100, and all with --json.")
+@click.option("--limit", type=COUNT, help="How many rows; by default 100, and all with --json.")
 @at_option
 def scan(
     target: NamedTable,
@@ -206,7 +215,7 @@ def _first_line(error: Exception) -> str:
 )
 @click.argument("query")
 @pairs("--with", "others", metavar="NAME=TABLE", help="Another table for the query.")
-@click.option("--limit", type=int, help="How many rows; by default 100, and all with --json.")
+@click.option("--limit", type=COUNT, help="How many rows; by default 100, and all with --json.")
 @click.option("--explain", is_flag=True, help="Only say which partitions the query would read.")
 @at_option
 def sql(
@@ -260,7 +269,7 @@ def sql(
 @click.argument("text", metavar="[TEXT]", required=False)
 @click.option("--vector", metavar="JSON|@FILE", help="Numbers as JSON, or a file with them.")
 @click.option("--column", help="The column to search, if there are several.")
-@click.option("-k", default=10, show_default=True, help="How many rows.")
+@click.option("-k", type=POSITIVE, default=10, show_default=True, help="How many rows.")
 @where_option("Only among rows that match.")
 @many("--columns", metavar="COLUMN...", help="Only these columns.")
 @click.option("--exact", is_flag=True, help="Compare with all vectors, without an index.")

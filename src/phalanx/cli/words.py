@@ -14,6 +14,7 @@ _CALLS = {
     "phalanx.interop.upgrade or `phalanx upgrade`": "upgrade",
     "phalanx.interop.hive.adopt": "upgrade",
     "phalanx.interop.upgrade": "upgrade",
+    "phalanx.create": "create",
     "phalanx.interop.parquet.import_": "import",
     "phalanx.interop.delta.import_": "import",
     "evolve_partitioning()": "evolve",
@@ -44,6 +45,7 @@ def in_shell_words(message: str, table: str | None = None) -> str:
         return "`" + " ".join(["phalanx", verb, name, *options]) + "`"
 
     message = _CALL.sub(command, message).replace("` it first", "` first")
+    message = message.replace("`column`", "--column")
     message = _SWITCH.sub(lambda switch: _spelled(switch[1]), message)
     return _OPTION.sub(lambda option: _spelled(option[1]), message)
 

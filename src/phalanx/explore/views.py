@@ -267,9 +267,9 @@ class Views:
 
     def diff(self, before: int, after: int) -> dict[str, Any]:
         """What changed between two versions. Raises TableNotFound if one of them is gone."""
-        report = difference(self._at(before), self._at(after))
-        shown = dataclasses.asdict(dataclasses.replace(report, leaves=report.leaves[:_MOST_LEAVES]))
-        shown["more"] = max(0, len(report.leaves) - _MOST_LEAVES)
+        report = difference(self._at(before), self._at(after), _MOST_LEAVES)
+        shown = dataclasses.asdict(report)
+        shown["more"] = report.added + report.removed + report.changed - len(report.leaves)
         shown["same"] = report.same
         return dict(json_value(shown))
 
@@ -298,7 +298,7 @@ class Views:
             before = record.sequence - 1
             changes: dict[str, Any] = {"columns": [], "partition_by": None}
             if before >= 1 and snapshot.can_open(before):
-                report = difference(self._at(before), self._at(record.sequence))
+                report = difference(self._at(before), self._at(record.sequence), 0)
                 changes["columns"] = list(report.columns)
                 if report.partition_by_before != report.partition_by_after:
                     changes["partition_by"] = [

@@ -119,8 +119,8 @@ def _moved(before: int | None, after: int | None, shown: Any = "{:,}".format) ->
     return texts[0] if before == after else " -> ".join(texts)
 
 
-def difference(before: Snapshot, after: Snapshot) -> Difference:
-    """Compare two snapshots of the same table."""
+def difference(before: Snapshot, after: Snapshot, most: int | None = None) -> Difference:
+    """Compare two snapshots of the same table; at most `most` leaves of each kind are listed."""
     old, new = before.leaves, after.leaves
     known = pc.index_in(new.ids, pa.array(old.ids.to_pylist(), pa.string()))
     at = np.asarray(pc.fill_null(known, -1)).astype(np.int64)
@@ -132,9 +132,9 @@ def difference(before: Snapshot, after: Snapshot) -> Difference:
     changed_old, changed_new = kept_old[~same], kept_new[~same]
     gone, added = np.flatnonzero(is_gone), np.flatnonzero(at < 0)
     leaves = [
-        *_changes("removed", old, gone, None, None),
-        *_changes("changed", old, changed_old, new, changed_new),
-        *_changes("added", None, None, new, added),
+        *_changes("removed", old, gone[:most], None, None),
+        *_changes("changed", old, changed_old[:most], new, changed_new[:most]),
+        *_changes("added", None, None, new, added[:most]),
     ]
     return Difference(
         after.location.uri,
