@@ -70,8 +70,12 @@ class Views:
             return self._newest
 
     def _at(self, version: int | None) -> Snapshot:
-        """A version; None for the newest. Raises TableNotFound if there is none."""
-        if version is None or self._newest.head.transactions == "weak":
+        """A version; None for the newest. Raises TableNotFound if there is none.
+
+        Weak tables, and those of other clients, are only read as they are now.
+        """
+        head = self._newest.head
+        if version is None or head.transactions == "weak" or not head.ours:
             return self._latest()
         snapshot = self._snapshots.get(version)
         if snapshot is None:
@@ -244,7 +248,7 @@ class Views:
         tags: dict[int, list[str]] = {}
         for name, tag in sorted(snapshot.tags().items()):
             tags.setdefault(tag.version, []).append(name)
-        is_weak = snapshot.head.transactions == "weak"
+        is_kept = snapshot.head.transactions == "strong" and snapshot.head.ours
         return {
             "newest": snapshot.sequence,
             "oldest": snapshot.head.oldest,
@@ -258,7 +262,7 @@ class Views:
                     "rows_removed": record.rows_removed or 0,
                     "leaves": record.leaves or 0,
                     "tags": tags.get(record.sequence, []),
-                    "can_open": not is_weak
+                    "can_open": is_kept
                     and (record.sequence >= snapshot.head.oldest or record.sequence in tags),
                 }
                 for record in records[-_MOST_TRANSACTIONS:]
