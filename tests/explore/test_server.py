@@ -111,9 +111,10 @@ def test_only_for_this_machine(explorer, client):
     with socket.socket() as other:
         other.settimeout(5)
         assert other.connect_ex(("127.0.0.2", int(port))) == errno.ECONNREFUSED
-    for name in ("evil.example:80", "127.0.0.1.evil.example:80", "evil.example"):
+    for name in ("evil.example:80", "127.0.0.1.evil.example:80", "evil.example", ":80", "[::1]"):
         assert client("api/table", Host=name)[0] == 421
-    assert client("api/table", Host=f"localhost:{port}")[0] == 200
+    for name in (f"localhost:{port}", "127.0.0.1"):
+        assert client("api/table", Host=name)[0] == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])

@@ -199,7 +199,7 @@ def command(
                 complain(str(error), table)
                 return 1
             if not prints_itself:
-                show(report, as_json)
+                show(report, as_json, table)
             return 1 if fails_if_not_ok and not report.ok else 0
 
         # Decorators are applied from the last one up.

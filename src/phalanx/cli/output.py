@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table as Grid
 from rich.text import Text
 
+from phalanx.cli.words import in_shell_words
 from phalanx.table.cells import cell_text, harmless, json_value
 
 #: The width of what is not a terminal: nothing is cut there.
@@ -44,13 +45,17 @@ def console(to_errors: bool = False) -> Console:
     )
 
 
-def show(report: Any, as_json: bool) -> None:
-    """Print a report. The reader may stop before its end, as `head` does."""
+def show(report: Any, as_json: bool, table: str | None = None) -> None:
+    """Print a report about a table, as the command line calls it.
+
+    The reader may stop before its end, as `head` does.
+    """
     try:
         if as_json:
             print(json.dumps(json_of(report), indent=2, ensure_ascii=False), flush=True)
         else:
-            emit(report if hasattr(report, "__rich_console__") else plain(str(report)))
+            has_form = hasattr(report, "__rich_console__")
+            emit(report if has_form else plain(in_shell_words(str(report), table)))
     except BrokenPipeError:
         # Python flushes the rest when it exits: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -115,13 +115,10 @@ class Watched(ArrowDataset):
         super().__init__(table._snapshot)
         self.scanners: list[Scanner] = []
 
-    def scanner(self, *arguments: Any, **options: Any) -> Scanner:
-        scanner = super().scanner(*arguments, **options)
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> Scanner:
+        scanner = DatasetFragment(self).scanner(None, columns, filter)
         self.scanners.append(scanner)
         return scanner
-
-    def get_fragments(self, filter: Any = None) -> Iterator[DatasetFragment]:
-        yield DatasetFragment(ArrowDataset(self._snapshot))
 
 
 @dataclass(frozen=True)
@@ -364,11 +361,11 @@ def index(
             report = table.create_index(
                 column, kind, name, where, min_rows=min_rows, progress=advance, **values
             )
-        show(report, as_json)
+        show(report, as_json, target.name)
     elif refresh:
         with working("building what indexes lack") as advance:
             report = table.refresh_indexes(name, where, progress=advance)
-        show(report, as_json)
+        show(report, as_json, target.name)
     else:
         if drop is not None:
             table.drop_index(drop)

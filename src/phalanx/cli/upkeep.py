@@ -12,7 +12,6 @@ import click
 
 import phalanx
 from phalanx.cli.app import NamedTable, command, dry_run_option, many, where_option
-from phalanx.cli.words import in_shell_words
 from phalanx.model.properties import span_of
 from phalanx.table.advise import Action, Advice, BetterSpec, Finding
 
@@ -40,7 +39,7 @@ class ShownAdvice:
         return self.advice.ok
 
     def __str__(self) -> str:
-        return in_shell_words(self.advice.text(self._command), self.table)
+        return self.advice.text(self._command)
 
     def _command(self, action: Action) -> str:
         """The command for an action; a call in Python where there is none."""

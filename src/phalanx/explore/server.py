@@ -95,7 +95,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """Why a request is not answered; None for one that is."""
         headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0]
+        host = headers.get(b"host", b"").decode("latin-1").partition(":")[0]
         if host not in (HOST, "localhost"):
             return PlainTextResponse("ask for 127.0.0.1", 421)
         first, separator, _ = scope["path"][1:].partition("/")

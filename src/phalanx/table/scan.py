@@ -21,7 +21,7 @@ from phalanx.storage.leaf import BATCH_BYTES
 from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import positive, whole_number
-from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.filters import Filter, Parameters, SqlFilter, WeakerFilter, predicate_of
 from phalanx.table.plan import Plan
 from phalanx.table.sample import sample
 from phalanx.transaction.snapshot import Snapshot
@@ -42,7 +42,7 @@ class Scan:
         self,
         snapshot: Snapshot,
         columns: str | Sequence[str] | None = None,
-        where: Filter | WeakerFilter | Predicate | None = None,
+        where: Filter | WeakerFilter | SqlFilter | Predicate | None = None,
         limit: int | None = None,
         params: Parameters | None = None,
     ) -> None:
