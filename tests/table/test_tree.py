@@ -120,6 +120,8 @@ def test_what_is_too_small_is_added_up(tree):
     top = tree.branch(tree.roots()[0], by="leaves", most=1)
     assert [branch.node.value for branch in top.children] == ["US"]
     assert top.more == 2
+    # Equally large ones are left out together.
+    assert tree.branch(tree.roots()[0], by="leaves", most=2).more == 2
 
 
 def test_small_leaves_are_counted(table):

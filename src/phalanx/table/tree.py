@@ -166,8 +166,9 @@ class PartitionTree:
     ) -> Branch:
         """Everything below a node that is worth drawing, all levels at once.
 
-        Nodes with less than the share `smallest` of the parent are left out, and all but the `most`
-        largest of each level; so is what is below them. Raises InvalidInput for an unknown measure.
+        Nodes with less than the share `smallest` of the parent are left out, and the smallest ones
+        of a level with more than `most`; so is what is below them. Raises InvalidInput for an
+        unknown measure.
         """
         _check_measure(by)
         spec, members = self._members(parent.leaf, parent.depth)
@@ -182,7 +183,8 @@ class PartitionTree:
                 np.isin(parents, list(drawn)) & (sizes >= smallest * parent.measure(by))
             )
             if most is not None and len(worth) > most:
-                worth = np.sort(worth[np.lexsort((worth, -sizes[worth]))[:most]])
+                # Equally large nodes are drawn or left out together.
+                worth = worth[sizes[worth] > np.sort(sizes[worth])[-most - 1]]
             for owner in drawn:
                 left = np.setdiff1d(np.flatnonzero(parents == owner), worth)
                 if len(left):
