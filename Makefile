@@ -9,7 +9,10 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test quick lint format typecheck bench soak docs wheel clean check-java
+.PHONY: help setup demo test quick lint format typecheck bench soak docs wheel clean check-java browser
+
+# The tests of the explorer drive Chromium. Where it is missing, they are left out, and that is said.
+HAS_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null && echo yes)
 
 help: ## Print this help
 	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS=\"...\"]"
@@ -22,7 +25,9 @@ demo: check-java setup ## Show a partitioned table at work
 	@$(PY) examples/demo.py $(ARGS)
 
 test: check-java setup lint typecheck ## Lint, check types, run every test and every code block of the docs
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(if $(HAS_BROWSER),,echo "Chromium or chromedriver is missing, so tests/explore/test_browser.py is left out: 'make browser' installs them.")
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	  $(if $(HAS_BROWSER),,-m "not soak and not browser") $(ARGS)
 
 quick: setup lint typecheck ## Lint, types, and the tests of model and storage: under two minutes
 	@$(PY) -m pytest tests/model tests/storage tests/test_layers.py tests/test_lru.py -n 2 -q $(ARGS)
@@ -47,6 +52,14 @@ soak: setup ## Run the long tests under load
 
 docs: setup ## Run the code blocks of README.md and docs/
 	@$(PY) -m pytest tests/test_docs.py $(ARGS)
+
+browser: ## Install Chromium and its driver, for the tests of the explorer (Debian and Ubuntu)
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { \
+	  command -v apt-get >/dev/null || { \
+	    echo "install chromium and chromedriver: the tests look for them on the PATH" >&2; exit 1; }; \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq \
+	    --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; }
 
 wheel: check-java setup ## Build the wheel, with the jar of the Spark bridge in it
 	@$(PY) -m hatchling build --target wheel

@@ -22,7 +22,8 @@ LAYERS = {
     "table": 4,
     "interop": 5,
     "spark": 6,
-    "cli": 7,
+    "explore": 7,
+    "cli": 8,
 }
 
 #: Packages that only some of ours may import, and which.
@@ -49,6 +50,9 @@ LAZY = {
     ("phalanx.table.scan", "phalanx.table.ray_datasource"): "it loads Ray, which is an extra",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
+    ("phalanx.cli.opening", "phalanx.spark.session"): "Spark is started by one command only",
+    ("phalanx.cli.opening", "phalanx.explore"): "its packages are an extra",
+    ("phalanx.explore", "phalanx.explore.server"): "its packages are an extra",
 }
 #: Modules that import others by a name they put together, and why.
 DYNAMIC = {

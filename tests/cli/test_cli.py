@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import pytest
 
 import phalanx
 from phalanx.cli import ShownAdvice, main
+from phalanx.cli.app import PROGRAM
 from phalanx.table.advise import Action, Advice, Finding
 
 
@@ -88,8 +90,27 @@ def test_help_names_every_command(capsys):
         main(["--help"])
     assert stopped.value.code == 0
     shown = capsys.readouterr().out
-    for name in ("advise", "evolve", "optimize", "rewrite", "vacuum", "check", "repair"):
-        assert name in shown
+    verbs = {
+        *("create", "info", "schema", "head", "describe", "partitions", "snapshots", "diff"),
+        *("scan", "explain", "count", "sql", "search", "index"),
+        *("append", "import", "export", "upgrade", "evolve", "rollback", "tag"),
+        *("optimize", "rewrite", "advise", "expire", "vacuum", "check", "repair"),
+        *("spark", "explore", "demo", "completion"),
+    }
+    for name in verbs:
+        assert re.search(rf"^  {name}  +\S", shown, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAM.commands))
+def test_every_command_has_help_with_examples(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--json" in shown
+    assert f"Examples:\n  phalanx {PROGRAM.commands[name].examples[0].split()[1]}" in shown or (
+        name == "completion"
+    )
 
 
 def test_advise_in_json(table, run):

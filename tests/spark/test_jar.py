@@ -159,6 +159,8 @@ class TestWheel:
     def test_without_spark_has_the_sources(self, tmp_path):
         names = self.names(self.build(tmp_path, "build_wheel", WITHOUT_SPARK))
         assert names >= SOURCES
+        page = Path(phalanx.__file__).with_name("explore") / "static"
+        assert names >= {f"phalanx/explore/static/{file.name}" for file in page.iterdir()}
         assert not [name for name in names if name.endswith(".jar")]
 
     def test_an_editable_install_needs_no_spark(self):

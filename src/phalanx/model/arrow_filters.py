@@ -48,6 +48,15 @@ def term_of(expression: pc.Expression, type_of: TypeOf) -> Term:
     return _TermBuilder(expression, type_of).term(_tree(expression))
 
 
+def sql_term_of(expression: pc.Expression, type_of: TypeOf) -> Term:
+    """The term that means what somebody meant in SQL who had it translated to pyarrow.
+
+    DataFusion writes `x IN (…)` as `isin` and `f > 1` as a comparison, and means SQL: IN is NULL
+    for NULL, and NaN is greater than every number. Raises InvalidInput if there is no such term.
+    """
+    return _TermBuilder(expression, type_of, is_sql=True).term(_tree(expression))
+
+
 def weaker_term_of(expression: pc.Expression, type_of: TypeOf) -> Term:
     """A term that holds wherever a pyarrow expression does, and perhaps elsewhere.
 
@@ -156,8 +165,9 @@ def _entries(schema: pa.Schema) -> Iterator[tuple[str, str]]:
 class _TermBuilder:
     """Turns the nodes of an expression into terms."""
 
-    def __init__(self, expression: pc.Expression, type_of: TypeOf) -> None:
-        self._expression, self._type_of = expression, type_of
+    def __init__(self, expression: pc.Expression, type_of: TypeOf, is_sql: bool = False) -> None:
+        """With `is_sql`, the expression means the SQL that it was made of."""
+        self._expression, self._type_of, self._is_sql = expression, type_of, is_sql
 
     def _refused(self, what: str) -> InvalidInput:
         return InvalidInput(
@@ -212,15 +222,15 @@ class _TermBuilder:
         if isinstance(left, Literal):
             raise self._refused("a comparison of constants")
         if not isinstance(right, Literal):
-            if self._is_float(left) or self._is_float(right):
+            if not self._is_sql and (self._is_float(left) or self._is_float(right)):
                 raise self._refused("a comparison of floating-point columns")
             return Call(op, (left, right))
-        if _is_nan(right):
+        if _is_nan(right) and not self._is_sql:
             raise self._refused("NaN as a constant")
         if self._is_float(left):
             if not self._holds(left, right):
                 raise self._refused(f"the constant {right.value}, which the column cannot hold")
-            return _float_comparison(op, left, right)
+            return Call(op, (left, right)) if self._is_sql else _float_comparison(op, left, right)
         if isinstance(right.value, Decimal) and abs(right.value) > _EXACT:
             raise self._refused(f"the constant {right.value}, which is not exact")
         return Call(op, (left, right))
@@ -233,6 +243,8 @@ class _TermBuilder:
         if not _is_same_kind(wanted, self._type(inner)):
             raise self._refused(f"isin() with values of type {wanted}")
         values = [_exactly(value) for value in options["value_set"].values]
+        if self._is_sql:
+            return Call("in", (inner, *values)) if values else FALSE
         known = tuple(value for value in values if value.kind != "null")
         tests: list[Term] = []
         if self._is_float(inner):

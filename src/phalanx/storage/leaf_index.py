@@ -125,6 +125,10 @@ class LeafIndex:
         """An index of the same table without any leaf."""
         return LeafIndex(self.table.slice(0, 0), self.specs.values())
 
+    def only(self, index: int) -> LeafIndex:
+        """An index of the same table with one of its leaves."""
+        return LeafIndex(self.table.slice(index, 1), self.specs.values())
+
     def apply(self, changed: Sequence[LeafRow], removed: Collection[str] = ()) -> LeafIndex:
         """The leaves after some have been changed, added (`index` is -1) or removed."""
         old = [row for row in changed if row.index >= 0]

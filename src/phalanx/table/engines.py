@@ -1,15 +1,16 @@
 """Snapshots as pyarrow datasets, so that other engines push filters and columns down.
 
-DuckDB and Polars know pyarrow's `Dataset`: they ask it for a scanner with a filter and columns.
-`ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that the model
-can express. The whole filter is then applied to the rows by pyarrow, so that they are exactly those
-that the engine has asked for.
+DuckDB, Polars and DataFusion know pyarrow's `Dataset`: they ask it for a scanner with a filter and
+columns. `ArrowDataset` answers with a scan, which prunes partitions by the part of the filter that
+the model can express. The whole filter is then applied to the rows by pyarrow, so that they are
+exactly those that the engine has asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,9 +19,11 @@ import pyarrow.dataset as ds
 from phalanx.errors import InvalidInput
 from phalanx.model.arrow_filters import names_in
 from phalanx.table.arguments import whole_number
-from phalanx.table.filters import WeakerFilter
+from phalanx.table.filters import SqlFilter, WeakerFilter
 from phalanx.table.scan import Scan
 from phalanx.transaction.snapshot import Snapshot
+
+T = TypeVar("T")
 
 
 class Scanner:
@@ -70,6 +73,57 @@ class Scanner:
         return pa.Table.from_batches(batches, self.projected_schema)
 
 
+def _apart(run: Callable[[], T]) -> T:
+    """Run something in a thread of its own.
+
+    The threads of DataFusion are inside of its runtime, and cannot start another one, which the
+    model does where it evaluates a term.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+class _ScannerApart(Scanner):
+    """A scanner that reads in a thread of its own, for callers that are threads of DataFusion."""
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        batches = super().to_batches()
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                while (batch := pool.submit(next, batches, None).result()) is not None:
+                    yield batch
+            finally:
+                pool.submit(batches.close).result()  # type: ignore[attr-defined]
+
+
+class DatasetFragment:
+    """A dataset as its own and only fragment: DataFusion reads fragments, not datasets.
+
+    One is enough: a scan reads leaves in threads of its own. DataFusion takes a filter that it
+    could translate for applied, although pyarrow means something else by it: `~isin` finds NULL
+    where NOT IN does not, and NaN is not greater than 1. So it is applied as what it was in SQL.
+    """
+
+    def __init__(self, dataset: ArrowDataset) -> None:
+        self._dataset = dataset
+
+    def scanner(
+        self,
+        schema: pa.Schema | None = None,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> Scanner:
+        """A scanner of the dataset. Its schema is that of the table, whatever is asked for.
+
+        Raises InvalidInput for a filter that has no exact meaning here.
+        """
+        snapshot = self._dataset._snapshot
+        names = list(snapshot.head.schema.arrow.names if columns is None else columns)
+        where = None if filter is None else SqlFilter(filter)
+        return _ScannerApart(_apart(lambda: Scan(snapshot, names, where)), None, names)
+
+
 class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     """A snapshot as pyarrow, DuckDB and Polars know a dataset.
 
@@ -106,7 +160,7 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
                 raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
         wanted = list(dict.fromkeys([*names, *needed]))
         where = None if filter is None else WeakerFilter(filter)
-        return Scanner(Scan(self._snapshot, wanted, where), filter, names)
+        return Scanner(_apart(lambda: Scan(self._snapshot, wanted, where)), filter, names)
 
     def to_batches(
         self,
@@ -135,6 +189,10 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
         """The first rows, as a pyarrow Table; see `scanner`."""
         return self.scanner(columns, **options).head(num_rows)
 
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[DatasetFragment]:
+        """The dataset as one fragment; the scanner of it prunes by its own filter."""
+        yield DatasetFragment(self)
+
     @property
     def partition_expression(self) -> pc.Expression:
         """What holds for every row: nothing is promised."""
@@ -143,4 +201,4 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
         raise InvalidInput("this is not possible with a table: read its rows with to_arrow() first")
 
-    get_fragments = join = join_asof = replace_schema = sort_by = take = _refuse
+    join = join_asof = replace_schema = sort_by = take = _refuse

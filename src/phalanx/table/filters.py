@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
-from phalanx.model.arrow_filters import term_of, weaker_term_of
+from phalanx.model.arrow_filters import sql_term_of, term_of, weaker_term_of
 from phalanx.model.filters import bind
 from phalanx.model.literals import Literal, lit
 from phalanx.model.parser import parse
@@ -33,11 +33,18 @@ class WeakerFilter:
     expression: pc.Expression
 
 
+@dataclass(frozen=True)
+class SqlFilter:
+    """A pyarrow expression that an engine has made of a filter in SQL, and that means that SQL."""
+
+    expression: pc.Expression
+
+
 _OPERATORS = {"==": "=", "!=": "<>", **{op: op for op in ("=", "<>", "<", "<=", ">", ">=")}}
 
 
 def predicate_of(
-    where: Filter | WeakerFilter | Predicate | None,
+    where: Filter | WeakerFilter | SqlFilter | Predicate | None,
     snapshot: Snapshot,
     params: Parameters | None = None,
 ) -> Predicate:
@@ -66,6 +73,8 @@ def _term(where: Any, head: Head, params: Parameters | None) -> Term:
         return parse(where, _literals(params))
     if isinstance(where, pc.Expression):
         return term_of(where, _Names(head).type_of)
+    if isinstance(where, SqlFilter):
+        return sql_term_of(where.expression, _Names(head).type_of)
     if isinstance(where, WeakerFilter):
         return weaker_term_of(where.expression, _Names(head).type_of)
     if isinstance(where, tuple | list):

@@ -22,7 +22,7 @@ from phalanx.storage.read_units import LeafToRead, ReadUnit, grouped
 from phalanx.storage.small_leaves import Member
 from phalanx.table.arguments import positive, whole_number
 from phalanx.table.batches import sized, with_types
-from phalanx.table.filters import Filter, Parameters, WeakerFilter, predicate_of
+from phalanx.table.filters import Filter, Parameters, SqlFilter, WeakerFilter, predicate_of
 from phalanx.table.lookup import Lookup, wanted_values
 from phalanx.table.plan import Plan
 from phalanx.table.sample import sample
@@ -48,7 +48,7 @@ class Scan:
         self,
         snapshot: Snapshot,
         columns: str | Sequence[str] | None = None,
-        where: Filter | WeakerFilter | Predicate | None = None,
+        where: Filter | WeakerFilter | SqlFilter | Predicate | None = None,
         limit: int | None = None,
         params: Parameters | None = None,
     ) -> None:

@@ -23,6 +23,7 @@ from phalanx.table import hybrid, indexes, ingest, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
 from phalanx.table.check import CheckReport, check_table
 from phalanx.table.create import create_table, create_with_rows, first_head, warn_of_lone_units
+from phalanx.table.diff import Difference, difference
 from phalanx.table.drop import drop_table
 from phalanx.table.engines import ArrowDataset
 from phalanx.table.filters import Filter, Parameters, predicate_of
@@ -444,6 +445,24 @@ class Table(ArrowDataset):
         `rows`, `deleted_rows` and `bytes`.
         """
         return inspect.files(self._snapshot)
+
+    @_naming_failures
+    def diff(self, before: Version, after: Version | None = None) -> Difference:
+        """Compare two versions: leaves, columns, partitioning and properties.
+
+        Only the manifest is read, so rows are not compared with one another.
+
+        Args:
+            before: A version number, the name of a tag, or a time, as in `open`.
+            after: Another one; None for the version of this table object.
+
+        Raises:
+            TableNotFound: There is no such version, or it has expired.
+            InvalidInput: The table is weak, or was weak at that version.
+        """
+        self._snapshot.refuse_weak("compared with another version")
+        find = Snapshot.latest(self._snapshot.location).find
+        return difference(find(before), self._snapshot if after is None else find(after))
 
     # Changing rows
 

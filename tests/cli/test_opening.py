@@ -1,0 +1,48 @@
+"""Commands that open something."""
+
+import json
+import subprocess
+
+import pytest
+
+import phalanx
+from tests.cli.test_cli import environment
+from tests.cli.test_output import PHALANX
+
+
+def test_demo(run, tmp_path):
+    code, out, _ = run("demo", tmp_path / "my demo", "--rows", 2000)
+    assert code == 0
+    assert "phalanx explore '" in out
+    table = phalanx.open(tmp_path / "my demo" / "events")
+    assert len(table.specs) == 2
+    assert table.check().ok
+    code, _, err = run("demo", tmp_path / "my demo", "--rows", 2000)
+    assert code == 1
+    assert "there is already a table" in err
+
+
+@pytest.mark.spark
+def test_a_spark_shell(tmp_path):
+    phalanx.create(tmp_path / "lake" / "db" / "t", {"k": ["a", "b"], "n": [1, 2]}, ["k"])
+    typed = "print('answer', spark.sql(\"SELECT n FROM lake.db.t WHERE k = 'b'\").first().n)\n"
+    env = environment()
+    env.pop("PHALANX_CACHE")  # where the compiled bridge is kept
+    child = subprocess.run(
+        [*PHALANX, "spark", str(tmp_path / "lake"), "--conf", "spark.ui.enabled=false"],
+        input=typed,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert child.returncode == 0, child.stderr
+    assert "answer 2" in child.stdout
+    assert "The catalog lake" in child.stderr
+
+
+def test_demo_in_json(run, tmp_path):
+    _, out, _ = run("demo", tmp_path, "--rows", 500, "--json")
+    shown = json.loads(out)
+    assert len(shown["next_commands"]) == 3
+    assert shown["steps"][0]["result"].startswith("500 rows in ")
