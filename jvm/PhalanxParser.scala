@@ -3,7 +3,7 @@ package org.apache.spark.sql.phalanx
 import org.apache.spark.sql.{Row, SparkSession}
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
 import org.apache.spark.sql.catalyst.expressions.Expression
-import org.apache.spark.sql.catalyst.parser._
+import org.apache.spark.sql.catalyst.parser.ParserInterface
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
 import org.apache.spark.sql.connector.catalog.Identifier
@@ -15,11 +15,11 @@ import org.apache.spark.sql.types.{DataType, StructType}
  *
  * What a field is, Python says: the text of one goes there as it is.
  */
-class PhalanxParser(spark: ParserInterface) extends ParserInterface {
+class PhalanxParser(spark: ParserInterface) extends SparkParser(spark) {
   private val Alter = """(?is)\s*ALTER\s+TABLE\s+(.+?)\s+(ADD|DROP|REPLACE)\s+PARTITION\s+FIELD\s+(.+?)\s*;?\s*""".r
   private val Replaced = """(?is)(.+?)\s+WITH\s+(.+)""".r
 
-  private def ours(text: String): Option[LogicalPlan] = text match {
+  override protected def ours(text: String): Option[LogicalPlan] = text match {
     case Alter(table, action, field) =>
       val name = spark.parseMultipartIdentifier(table)
       Some((action.toUpperCase, field) match {
@@ -32,19 +32,14 @@ class PhalanxParser(spark: ParserInterface) extends ParserInterface {
   }
 
   override def parsePlan(text: String): LogicalPlan = ours(text).getOrElse(spark.parsePlan(text))
-  override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
-    ours(text).getOrElse(spark.parsePlanWithParameters(text, context))
   override def parseExpression(text: String): Expression = spark.parseExpression(text)
   override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
   override def parseFunctionIdentifier(text: String): FunctionIdentifier =
     spark.parseFunctionIdentifier(text)
   override def parseMultipartIdentifier(text: String): Seq[String] =
     spark.parseMultipartIdentifier(text)
-  override def parseTemporalTableIdentifier(text: String): TemporalIdentifier =
-    spark.parseTemporalTableIdentifier(text)
   override def parseQuery(text: String): LogicalPlan = spark.parseQuery(text)
   override def parseRoutineParam(text: String): StructType = spark.parseRoutineParam(text)
-  override def splitStatements(text: String): SqlStatementSplitResult = spark.splitStatements(text)
   override def parseTableSchema(text: String): StructType = spark.parseTableSchema(text)
   override def parseDataType(text: String): DataType = spark.parseDataType(text)
 }

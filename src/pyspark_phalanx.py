@@ -19,7 +19,10 @@ _frozen = 0
 
 def main(infile: Any, outfile: Any) -> None:
     """Answer one request to the planner. Spark's daemon calls it."""
-    from pyspark.sql.worker.utils import worker_run
+    try:
+        from pyspark.sql.worker.utils import worker_run
+    except ImportError:
+        from phalanx.spark.workers import worker_run
 
     without_pandas()
     worker_run(_answer, infile, outfile)
@@ -80,7 +83,7 @@ def freeze() -> None:
 
 
 if __name__ == "__main__":
-    from pyspark.worker_util import get_sock_file_to_executor
+    from phalanx.spark.workers import connection
 
-    with get_sock_file_to_executor() as file:
+    with connection() as file:
         main(file, file)

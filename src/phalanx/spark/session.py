@@ -19,7 +19,8 @@ from phalanx.spark.conf import (
     STORAGE_PREFIX,
     WAREHOUSE,
 )
-from phalanx.spark.jar import SPARK, check_spark, jar, java
+from phalanx.spark.features import minor, minor_of
+from phalanx.spark.jar import check_spark, jar, java
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
@@ -118,8 +119,11 @@ def session(
             spark = builder.getOrCreate()
     else:
         spark = _added(running, catalog, confs, conf or {})
-    if not spark.version.startswith(f"{SPARK}."):
-        raise PhalanxError(f"this Phalanx works with Spark {SPARK}, and this is {spark.version}")
+    if minor_of(spark.version) != minor():
+        raise PhalanxError(
+            f"PySpark {minor()} is installed, and this session runs Spark {spark.version}: "
+            "let SPARK_HOME name the same version, or leave it unset"
+        )
     register(spark)
     return spark
 
