@@ -30,8 +30,11 @@ FEATURES = {
         "upper(country) = 'US', reads all partitions",
     ),
     "time": Feature("4.1", "has no type for a time of day"),
-    "schema_evolution": Feature(
-        "4.2", "adds no columns in INSERT and MERGE: add them with ALTER TABLE before"
+    "merge_schema_evolution": Feature(
+        "4.1", "has no MERGE WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
+    ),
+    "insert_schema_evolution": Feature(
+        "4.2", "has no INSERT WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
     ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
