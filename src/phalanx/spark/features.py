@@ -30,6 +30,12 @@ FEATURES = {
         "upper(country) = 'US', reads all partitions",
     ),
     "time": Feature("4.1", "has no type for a time of day"),
+    "time_in_nanoseconds": Feature("4.3", "has no time of day that is finer than microseconds"),
+    "partial_insert": Feature(
+        "4.1",
+        "wants a value for every column of an INSERT: name them all, with NULL or DEFAULT for what "
+        "is absent",
+    ),
     "merge_schema_evolution": Feature(
         "4.1", "has no MERGE WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
     ),
