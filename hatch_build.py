@@ -27,6 +27,8 @@ class BridgeHook(BuildHookInterface):
             forced[str(source)] = f"phalanx/spark/jvm/{source.relative_to(jvm).as_posix()}"
         sys.path[:0] = [str(root), str(root / "src")]
         try:
+            import pyspark  # noqa: F401
+
             import phalanx.spark.jar as bridge
             import sparks
         except ImportError as missing:
