@@ -23,12 +23,12 @@ _frozen = 0
 
 def main(infile: Any, outfile: Any) -> None:
     """Answer one request to the planner. Spark's daemon calls it."""
+    prepare()
     try:
         from pyspark.sql.worker.utils import worker_run
     except ImportError:
         from phalanx.spark.workers import worker_run
 
-    prepare()
     worker_run(_answer, infile, outfile)
 
 

@@ -46,6 +46,7 @@ LAZY = {
     ("phalanx.spark", "phalanx.spark.searching"): "most workers only read rows",
     ("phalanx.spark.session", "phalanx.spark.searching"): "most workers only read rows",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
+    ("pyspark_phalanx", "phalanx.spark.workers"): "only earlier versions of PySpark need it",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
 }
 #: Modules that import others by a name they put together, and why.

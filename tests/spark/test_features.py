@@ -1,6 +1,7 @@
 """What a version of Spark has is asked by name, and an unknown version is refused."""
 
 import re
+from pathlib import Path
 
 import pyspark
 import pytest
@@ -8,6 +9,9 @@ import pytest
 import phalanx
 from phalanx.spark import features
 from phalanx.spark.features import FEATURES, MINORS, minor_of
+from tests.markdown import table_under
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_spark_that_is_installed():
@@ -42,3 +46,21 @@ def test_an_unknown_minor_is_refused(version):
 def test_an_unknown_feature_is_an_error():
     with pytest.raises(KeyError):
         features.has("time_machine")
+
+
+def test_the_docs_say_the_same():
+    assert table_under(ROOT / "docs" / "spark.md", "## Versions of Spark") == [
+        {
+            "feature": name.replace("_", " "),
+            "since": feature.since,
+            "an earlier Spark": feature.without,
+        }
+        for name, feature in FEATURES.items()
+    ]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_each_feature_has_a_test(feature):
+    """Which runs where Spark has it, and is shown as skipped where it has not."""
+    files = Path(__file__).parent.rglob("test_*.py")
+    assert any(f'needs("{feature}")' in path.read_text() for path in files)
