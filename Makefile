@@ -4,20 +4,23 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+# The minor version of Spark that test-spark runs on, and the minors that a wheel has jars for.
+SPARK ?= 4.3
+OTHER_SPARKS := 4.0 4.1 4.2
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k pruning"
 ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test quick lint format typecheck bench soak docs wheel clean check-java browser
+.PHONY: help setup demo test quick lint format typecheck bench soak docs wheel clean check-java test-spark test-sparks browser
 
 # The tests of the explorer drive Chromium. Where it is missing, they are left out, and that is said.
 HAS_BROWSER := $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null && echo yes)
 
 help: ## Print this help
-	@echo "Usage: make <target> [PYTHON=python3.12] [ARGS=\"...\"]"
+	@echo "Usage: make <target> [PYTHON=python3.12] [SPARK=4.1] [ARGS=\"...\"]"
 	@echo
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv with everything in it
 
@@ -28,6 +31,16 @@ test: check-java setup lint typecheck ## Lint, check types, run every test and e
 	@$(if $(HAS_BROWSER),,echo "Chromium or chromedriver is missing, so tests/explore/test_browser.py is left out: 'make browser' installs them.")
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	  $(if $(HAS_BROWSER),,-m "not soak and not browser") $(ARGS)
+
+test-spark: check-java setup ## Run all tests of the Spark bridge on another Spark: SPARK=4.1
+	@python=$$($(PY) sparks.py $(SPARK)) && \
+	  $$python -m pytest tests/spark -n 2 --dist loadfile --no-loadscope-reorder -rs $(ARGS)
+
+test-sparks: check-java setup ## Run a short part of them on each Spark but the newest
+	@for spark in $(OTHER_SPARKS); do \
+	  if python=$$($(PY) sparks.py $$spark); then \
+	    echo "Spark $$spark:"; $$python -m pytest tests/spark/test_short.py -q -rs $(ARGS) || exit 1; \
+	  else echo "The tests on Spark $$spark are left out." >&2; fi; done
 
 quick: setup lint typecheck ## Lint, types, and the tests of model and storage: under two minutes
 	@$(PY) -m pytest tests/model tests/storage tests/test_layers.py tests/test_lru.py -n 2 -q $(ARGS)
@@ -61,7 +74,8 @@ browser: ## Install Chromium and its driver, for the tests of the explorer (Debi
 	  $$SUDO apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$SUDO apt-get install -y -qq \
 	    --no-install-recommends chromium chromium-driver fonts-dejavu-core >/dev/null; }
 
-wheel: check-java setup ## Build the wheel, with the jar of the Spark bridge in it
+wheel: check-java setup ## Build the wheel, with a jar of the bridge for each Spark in it
+	@for spark in $(OTHER_SPARKS); do $(PY) sparks.py $$spark >/dev/null || exit 1; done
 	@$(PY) -m hatchling build --target wheel
 
 clean: ## Remove caches and build products (.venv stays)

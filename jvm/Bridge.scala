@@ -137,8 +137,7 @@ object Bridge extends Logging {
     Json.mapper.readTree(send(request("only_looks", "name" -> op))).path("looks").asBoolean()
 
   def refusal(message: String): AnalysisException =
-    new AnalysisException(null: String, null: String, null: String,
-      Map.empty[String, String], None, Some(message))
+    new Refusal(message)
 
   /** What fails a job with one sentence: Spark shows errors that have a condition as they are, and
    *  all others with the stacks of all processes. */
@@ -162,6 +161,10 @@ object Bridge extends Logging {
     }
   }
 }
+
+/** What Python refuses, in its words. */
+private class Refusal(sentence: String)
+  extends AnalysisException(sentence, None, None, None, None, Map.empty[String, String], Array.empty)
 
 /**
  * Spark ends Python workers that have been idle for a minute, and a new planner takes most of a

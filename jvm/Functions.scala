@@ -89,7 +89,7 @@ private object Hashing {
 }
 
 /** Rows of two bucketings fall into the same buckets modulo the numbers' common divisor. */
-case class BucketReducer(buckets: Int) extends Reducer[Integer, Integer] {
+case class BucketReducer(buckets: Int) extends SparkReducer[Integer, Integer] {
   override def reduce(bucket: Integer): Integer =
     if (bucket == null) null else Int.box(bucket.intValue() % buckets)
   override def resultType(): DataType = IntegerType
@@ -219,7 +219,7 @@ case class Since(unit: String, kind: DataType) extends ScalarFunction[Integer]
   }
 }
 
-case class SinceReducer(from: String, to: String) extends Reducer[Integer, Integer] {
+case class SinceReducer(from: String, to: String) extends SparkReducer[Integer, Integer] {
   override def reduce(value: Integer): Integer = if (value == null) null else (from, to) match {
     case ("hours", "days") => Math.floorDiv(value.intValue(), 24)
     case ("hours", _) => SinceReducer("days", to).reduce(Math.floorDiv(value.intValue(), 24))

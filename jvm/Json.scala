@@ -103,7 +103,7 @@ object Json {
     case ByteType => tree.asInt().toByte
     case ShortType => tree.asInt().toShort
     case IntegerType | DateType => tree.asInt()
-    case LongType | TimestampType | TimestampNTZType | _: TimeType | _: DayTimeIntervalType =>
+    case LongType | TimestampType | TimestampNTZType | TimeOfDay() | _: DayTimeIntervalType =>
       tree.asLong()
     case FloatType => java.lang.Float.parseFloat(tree.asText())
     case DoubleType => java.lang.Double.parseDouble(tree.asText())

@@ -25,8 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *
  * Tables that have been created or replaced with rows appear together with them, in one snapshot.
  */
-class PhalanxCatalog extends TableCatalog with StagingTableCatalog with SupportsNamespaces
-    with FunctionCatalog with ProcedureCatalog {
+class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionCatalog {
 
   private var catalog: String = _
   private var settings: JsonNode = _
@@ -120,7 +119,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       "mode" -> mode,
       "schema" -> CatalogV2Util.v2ColumnsToStructType(info.columns()).json,
       "defaults" -> info.columns().toSeq.flatMap { column =>
-        default(column.name, column.dataType, column.defaultValue).map(column.name -> _)
+        default(column.name, column.dataType, Defaults.of(column)).map(column.name -> _)
       }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties())
@@ -146,9 +145,9 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     case c: RemoveProperty => Map("change" -> "remove_property", "key" -> c.property)
     case c: AddColumn => Map("change" -> "add_column", "column" -> c.fieldNames, "type" -> c.dataType.json,
       "nullable" -> c.isNullable, "comment" -> c.comment, "position" -> position(c.position),
-      "default" -> default(c.fieldNames.last, c.dataType, c.defaultValue))
+      "default" -> default(c.fieldNames.last, c.dataType, Defaults.of(c)))
     case c: UpdateColumnDefaultValue => Map("change" -> "set_default", "column" -> c.fieldNames,
-      "default" -> Option(c.newCurrentDefault).flatMap(default(c.fieldNames.last, kind(c.fieldNames), _)))
+      "default" -> Option(Defaults.of(c)).flatMap(default(c.fieldNames.last, kind(c.fieldNames), _)))
     case c: RenameColumn => Map("change" -> "rename_column", "column" -> c.fieldNames, "to" -> c.newName)
     case c: UpdateColumnType =>
       Map("change" -> "change_type", "column" -> c.fieldNames, "type" -> c.newDataType.json)

@@ -103,7 +103,10 @@ object SayWhyShuffled extends Rule[SparkPlan] {
   }
 
   private def scans(plan: SparkPlan): Option[PhalanxScan] = plan match {
-    case BatchScanExec(_, scan: PhalanxScan, _, _, _, _) => Some(scan)
+    case read: BatchScanExec => read.scan match {
+      case scan: PhalanxScan => Some(scan)
+      case _ => None
+    }
     case node: UnaryExecNode => scans(node.child)
     case _ => None
   }
@@ -124,11 +127,15 @@ object KeepUsefulKeys extends Strategy {
 
   private def kept(plan: LogicalPlan): LogicalPlan = {
     lazy val wanted = clusteredBy(plan)
+    def useless(keys: Seq[Expression]) = !keys.exists(_.references.exists(wanted.contains))
     plan.transform {
-      case relation @ DataSourceV2ScanRelation(_, scan: PhalanxScan, _, Some(keys), _, _, _)
-          if !keys.exists(_.references.exists(wanted.contains)) =>
-        scan.pack()
-        relation.copy(keyGroupedPartitioning = None)
+      case relation: DataSourceV2ScanRelation if relation.keyGroupedPartitioning.exists(useless) =>
+        relation.scan match {
+          case scan: PhalanxScan =>
+            scan.pack()
+            relation.copy(keyGroupedPartitioning = None)
+          case _ => relation
+        }
     }
   }
 

@@ -1,12 +1,14 @@
 package org.apache.spark.sql.phalanx
 
+import scala.util.Try
+
 import org.apache.spark.sql.{Row, SparkSession}
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
 import org.apache.spark.sql.catalyst.expressions.Expression
-import org.apache.spark.sql.catalyst.parser._
+import org.apache.spark.sql.catalyst.parser.ParserInterface
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
-import org.apache.spark.sql.connector.catalog.Identifier
+import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.execution.command.LeafRunnableCommand
 import org.apache.spark.sql.types.{DataType, StructType}
 
@@ -15,14 +17,14 @@ import org.apache.spark.sql.types.{DataType, StructType}
  *
  * What a field is, Python says: the text of one goes there as it is.
  */
-class PhalanxParser(spark: ParserInterface) extends ParserInterface {
+class PhalanxParser(spark: ParserInterface) extends SparkParser(spark) {
   private val Alter = """(?is)\s*ALTER\s+TABLE\s+(.+?)\s+(ADD|DROP|REPLACE)\s+PARTITION\s+FIELD\s+(.+?)\s*;?\s*""".r
   private val Replaced = """(?is)(.+?)\s+WITH\s+(.+)""".r
 
-  private def ours(text: String): Option[LogicalPlan] = text match {
+  override protected def ours(text: String): Option[LogicalPlan] = text match {
     case Alter(table, action, field) =>
       val name = spark.parseMultipartIdentifier(table)
-      Some((action.toUpperCase, field) match {
+      if (isTheirs(name, text)) None else Some((action.toUpperCase, field) match {
         case ("ADD", added) => AlterPartitioning(name, Some(added), None)
         case ("DROP", dropped) => AlterPartitioning(name, None, Some(dropped))
         case (_, Replaced(dropped, added)) => AlterPartitioning(name, Some(added), Some(dropped))
@@ -31,20 +33,20 @@ class PhalanxParser(spark: ParserInterface) extends ParserInterface {
     case _ => None
   }
 
+  /** Whether another format, whose parser is behind this one, has the table and knows the statement. */
+  private def isTheirs(name: Seq[String], text: String): Boolean =
+    !AlterPartitioning.place(classic.SparkSession.active, name)._1.isInstanceOf[PhalanxCatalog] &&
+      Try(spark.parsePlan(text)).isSuccess
+
   override def parsePlan(text: String): LogicalPlan = ours(text).getOrElse(spark.parsePlan(text))
-  override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
-    ours(text).getOrElse(spark.parsePlanWithParameters(text, context))
   override def parseExpression(text: String): Expression = spark.parseExpression(text)
   override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
   override def parseFunctionIdentifier(text: String): FunctionIdentifier =
     spark.parseFunctionIdentifier(text)
   override def parseMultipartIdentifier(text: String): Seq[String] =
     spark.parseMultipartIdentifier(text)
-  override def parseTemporalTableIdentifier(text: String): TemporalIdentifier =
-    spark.parseTemporalTableIdentifier(text)
   override def parseQuery(text: String): LogicalPlan = spark.parseQuery(text)
   override def parseRoutineParam(text: String): StructType = spark.parseRoutineParam(text)
-  override def splitStatements(text: String): SqlStatementSplitResult = spark.splitStatements(text)
   override def parseTableSchema(text: String): StructType = spark.parseTableSchema(text)
   override def parseDataType(text: String): DataType = spark.parseDataType(text)
 }
@@ -54,17 +56,23 @@ case class AlterPartitioning(name: Seq[String], add: Option[String], drop: Optio
     extends LeafRunnableCommand {
 
   override def run(session: SparkSession): Seq[Row] = {
-    val manager = session.asInstanceOf[classic.SparkSession].sessionState.catalogManager
+    AlterPartitioning.place(session.asInstanceOf[classic.SparkSession], name) match {
+      case (ours: PhalanxCatalog, ident) => ours.alterPartitioning(ident, add, drop)
+      case (other, _) => throw Bridge.refusal(
+        s"${name.mkString(".")} is in the catalog ${other.name()}, and PARTITION FIELD is for tables of Phalanx")
+    }
+    Seq.empty
+  }
+}
+
+object AlterPartitioning {
+  /** The catalog of a table, and what the table is called there. */
+  def place(session: classic.SparkSession, name: Seq[String]): (CatalogPlugin, Identifier) = {
+    val manager = session.sessionState.catalogManager
     val (catalog, rest) =
       if (name.size > 1 && manager.isCatalogRegistered(name.head)) (manager.catalog(name.head), name.tail)
       else (manager.currentCatalog, name)
     val namespace = if (rest.size > 1) rest.init.toArray else manager.currentNamespace
-    catalog match {
-      case ours: PhalanxCatalog =>
-        ours.alterPartitioning(Identifier.of(namespace, rest.last), add, drop)
-      case other => throw Bridge.refusal(
-        s"${name.mkString(".")} is in the catalog ${other.name()}, and PARTITION FIELD is for tables of Phalanx")
-    }
-    Seq.empty
+    (catalog, Identifier.of(namespace, rest.last))
   }
 }

@@ -39,10 +39,8 @@ class PhalanxProcedure(catalog: String, described: JsonNode, settings: JsonNode)
   }
 
   /** Let Spark read a table again, if it has cached it. */
-  private def forget(table: Seq[String]): Unit = {
-    val session = SparkSession.active
-    session.sharedState.cacheManager.recacheTableOrView(session, catalog +: table)
-  }
+  private def forget(table: Seq[String]): Unit =
+    CachedQueries.refresh(SparkSession.active, catalog +: table)
 
   override def call(input: InternalRow): util.Iterator[Scan] = {
     val arguments = parameters().zipWithIndex.map { case (one, at) =>

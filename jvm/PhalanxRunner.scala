@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.python
 import java.net.StandardSocketOptions
 
 import org.apache.spark.{SparkEnv, TaskContext}
-import org.apache.spark.api.python.{ChainedPythonFunctions, PythonEvalType, PythonWorker}
+import org.apache.spark.api.python.{ChainedPythonFunctions, PythonWorker}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.types.StructType
@@ -22,8 +22,7 @@ class PhalanxRunner(
     conf: Map[String, String],
     metrics: Map[String, SQLMetric],
     artifacts: Option[String])
-  extends ArrowPythonRunner(functions, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, Array(Array(0)),
-    schema, zone, largeTypes, conf, metrics, artifacts, None) with BatchedPythonArrowInput {
+  extends SparkRunner(functions, schema, zone, largeTypes, conf, metrics, artifacts) {
 
   override protected def newWriter(env: SparkEnv, worker: PythonWorker,
       input: Iterator[Iterator[InternalRow]], partition: Int, context: TaskContext): Writer = {

@@ -12,7 +12,7 @@ import org.apache.spark.sql.catalyst.util.TypeUtils
 import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.expressions.{Expression, Expressions, Literal, LiteralValue, NamedReference, Transform}
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
-import org.apache.spark.sql.connector.expressions.filter.{And, PartitionPredicate, Predicate}
+import org.apache.spark.sql.connector.expressions.filter._
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read._
 import org.apache.spark.sql.connector.read.partitioning.{KeyGroupedPartitioning, Partitioning, UnknownPartitioning}
@@ -23,7 +23,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
 /** Collects what Spark pushes down, and asks Python what can be done with it. */
 class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap) extends ScanBuilder
-    with SupportsPushDownV2Filters with SupportsPushDownRequiredColumns with SupportsPushDownLimit
+    with IterativePushdown with SupportsPushDownRequiredColumns with SupportsPushDownLimit
     with SupportsPushDownAggregates {
 
   private var required: StructType = table.schema()

@@ -22,7 +22,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * the table's catalog, and with it the functions of partition transforms.
  */
 class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunctions: Boolean = true)
-    extends Table with SupportsRead
+    extends SparkTable with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
     with SupportsRowLevelOperations with SupportsSchemaEvolution {
 
@@ -36,7 +36,7 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def id(): String = described.get("id").asText()
   override def version(): String = described.get("version").asText()
   override def schema(): StructType = struct
-  override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(struct, true)
+  override def columns(): Array[Column] = Columns.of(struct)
   override def partitioning(): Array[Transform] = transforms
 
   override def properties(): util.Map[String, String] =
@@ -101,12 +101,13 @@ class PhalanxUnborn(names: Seq[String],
     make: (TableInfo, CaseInsensitiveStringMap) => PhalanxStagedTable) extends Table with SupportsWrite {
 
   override def name(): String = names.mkString(".")
+  override def schema(): StructType = new StructType()
   override def columns(): Array[Column] = Array.empty
   override def capabilities(): util.Set[TableCapability] = util.Set.of(
     TableCapability.BATCH_WRITE, TableCapability.TRUNCATE, TableCapability.ACCEPT_ANY_SCHEMA)
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder = {
-    val columns = CatalogV2Util.structTypeToV2Columns(info.schema().asNullable)
+    val columns = Columns.of(info.schema().asNullable)
     val staged = make(new TableInfo.Builder().withColumns(columns).build(), info.options())
     staged.atOnce = true
     new PhalanxWriteBuilder(staged, info)

@@ -16,7 +16,6 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.streaming.{StreamingDataWriterFactory, StreamingWrite}
-import org.apache.spark.sql.execution.streaming.runtime.StreamExecution
 import org.apache.spark.sql.types.StructType
 
 /** Append, or replace: everything, the partitions that are written to, or what matches a filter. */
@@ -91,7 +90,7 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
 
   override def createStreamingWriterFactory(physical: PhysicalWriteInfo): StreamingDataWriterFactory = {
     val context = SparkSession.active.sparkContext
-    if (context.getLocalProperty(StreamExecution.IS_CONTINUOUS_PROCESSING) == "true") {
+    if (context.getLocalProperty(Streams.Continuous) == "true") {
       throw Bridge.refusal(s"${table.name()} takes rows in micro-batches: use another trigger than a continuous one")
     }
     new PhalanxWriterFactory(Json.bytes(plan.get("command")), Json.struct(plan.get("schema")))

@@ -8,20 +8,27 @@ often: it ends those that have been idle for a minute.
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import sys
+import zipimport
 from collections.abc import Iterator
 from typing import Any
 
+#: How the names of Spark's own Python archives begin.
+_ARCHIVES = ("pyspark", "py4j")
 #: How many modules were loaded when they were last kept out of garbage collection.
 _frozen = 0
 
 
 def main(infile: Any, outfile: Any) -> None:
     """Answer one request to the planner. Spark's daemon calls it."""
-    from pyspark.sql.worker.utils import worker_run
+    prepare()
+    try:
+        from pyspark.sql.worker.utils import worker_run
+    except ImportError:
+        from phalanx.spark.workers import worker_run
 
-    without_pandas()
     worker_run(_answer, infile, outfile)
 
 
@@ -44,7 +51,7 @@ class Task:
         self._pickled = pickle.dumps(work)
 
     def __call__(self, batches: Any) -> Iterator[Any]:
-        without_pandas()
+        prepare()
         from phalanx.spark.dispatch import TaskFailure
 
         try:
@@ -54,11 +61,32 @@ class Task:
         freeze()
 
 
+def prepare() -> None:
+    """Make this worker faster. No user's code runs in it: the bridge has its own workers."""
+    without_pandas()
+    keep_archives()
+
+
+def keep_archives() -> None:
+    """Keep Spark's own archives from being listed again and again.
+
+    Earlier versions of PySpark forget all that is known about modules before every task, and to
+    list what is in pyspark.zip takes longer than most tasks. It does not change while Spark runs.
+    """
+    for path, finder in sys.path_importer_cache.items():
+        own = os.path.basename(path).startswith(_ARCHIVES)
+        if own and isinstance(finder, zipimport.zipimporter):
+            finder.invalidate_caches = _nothing  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    pass
+
+
 def without_pandas() -> None:
     """Keep pandas from being loaded into this worker, which takes longer than most queries.
 
-    PyArrow imports it with the first array that it makes. No user's code runs in this worker: the
-    bridge has its own.
+    PyArrow imports it with the first array that it makes.
     """
     if not any(isinstance(finder, _NoPandas) for finder in sys.meta_path):
         sys.meta_path.insert(0, _NoPandas())
@@ -80,7 +108,7 @@ def freeze() -> None:
 
 
 if __name__ == "__main__":
-    from pyspark.worker_util import get_sock_file_to_executor
+    from phalanx.spark.workers import connection
 
-    with get_sock_file_to_executor() as file:
+    with connection() as file:
         main(file, file)

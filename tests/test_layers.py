@@ -49,6 +49,7 @@ LAZY = {
     ("phalanx.table.scan", "phalanx.table.torch_dataset"): "it loads PyTorch, which is an extra",
     ("phalanx.table.scan", "phalanx.table.ray_datasource"): "it loads Ray, which is an extra",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
+    ("pyspark_phalanx", "phalanx.spark.workers"): "only earlier versions of PySpark need it",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
     ("phalanx.cli.opening", "phalanx.spark.session"): "Spark is started by one command only",
     ("phalanx.cli.opening", "phalanx.explore"): "its packages are an extra",

@@ -1,6 +1,7 @@
 """The jar of the bridge: compiled once, shipped in the wheel, refused where it cannot be."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -10,11 +11,15 @@ import pyspark
 import pytest
 
 import phalanx
-from phalanx.spark.jar import _folder, check_spark, jar, java
+from phalanx.spark.features import MINORS
+from phalanx.spark.jar import _folder, check_spark, jar, java, sources
 from phalanx.spark.session import session
+from sparks import package as package_of
+from sparks import version as version_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = {f"phalanx/spark/jvm/{path.name}" for path in (ROOT / "jvm").glob("*.scala")}
+JVM = ROOT / "jvm"
+SOURCES = {f"phalanx/spark/jvm/{path.relative_to(JVM)}" for path in JVM.rglob("*.scala")}
 SHIPPED = f"phalanx/spark/phalanx-bridge-{pyspark.__version__}.jar"
 PRINT_JAR = "from phalanx.spark.jar import jar; print(jar())"
 WITHOUT_SPARK = """
@@ -64,7 +69,7 @@ class TestFirstUse:
         assert one == other
         made = Path(one.strip())
         assert made.parent == Path(cache)
-        assert (one_said + other_said).count("compiling its Spark bridge") == 1
+        assert (one_said + other_said).count("compiling its bridge to Spark") == 1
         with zipfile.ZipFile(made) as archive:
             names = archive.namelist()
             assert archive.testzip() is None
@@ -81,15 +86,35 @@ class TestFirstUse:
         assert _folder().stat().st_mode & 0o777 == 0o700
 
 
+class TestSources:
+    def test_a_minor_takes_the_nearest_earlier_file(self, tmp_path):
+        for name in ("Common", "4.0/A", "4.0/B", "4.1/A", "4.3/B", "4.3/C"):
+            path = tmp_path / f"{name}.scala"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+
+        def taken(minor):
+            files = sources(tmp_path, minor)
+            return [path.relative_to(tmp_path).with_suffix("").as_posix() for path in files]
+
+        assert taken("4.0") == ["4.0/A", "4.0/B", "Common"]
+        assert taken("4.1") == taken("4.2") == ["4.0/B", "4.1/A", "Common"]
+        assert taken("4.3") == ["4.1/A", "4.3/B", "4.3/C", "Common"]
+
+    def test_the_common_part_knows_no_version(self):
+        for path in JVM.glob("*.scala"):
+            assert not re.search(r"SPARK_VERSION|\b4\.[0-9]\b", path.read_text()), path.name
+
+
 class TestRefusals:
     def test_another_minor_version_of_spark(self, tmp_path):
         (tmp_path / "pyspark").mkdir()
-        (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '4.2.1'")
+        (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '4.4.1'")
         code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {PRINT_JAR}"
         _, said = child(code).communicate(timeout=60)
         assert said.splitlines()[-1] == (
-            "phalanx.errors.PhalanxError: this Phalanx works with Spark 4.3, and PySpark 4.2.1 is "
-            "installed: pip install 'pyspark==4.3.*'"
+            "phalanx.errors.PhalanxError: this Phalanx works with Spark 4.0 to 4.3, and this is "
+            "Spark 4.4.1: pip install 'pyspark>=4.0,<4.4'"
         )
 
     def test_no_pyspark(self):
@@ -136,6 +161,9 @@ class TestWheel:
         wheel = self.build(tmp_path, "build_wheel")
         names = self.names(wheel)
         assert names >= SOURCES | {SHIPPED, "pyspark_phalanx.py", "phalanx/spark/session.py"}
+        sparks = [package for package in map(package_of, MINORS) if package is not None]
+        jars = {f"phalanx/spark/phalanx-bridge-{version_of(spark)}.jar" for spark in sparks}
+        assert {name for name in names if name.endswith(".jar")} == jars
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(tmp_path / "site")
         fresh = str(tmp_path / "cache")
@@ -150,9 +178,8 @@ class TestWheel:
         wheel = self.build(tmp_path, "build_wheel")
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(tmp_path / "site")
-        (tmp_path / "site" / SHIPPED).rename(
-            tmp_path / "site/phalanx/spark/phalanx-bridge-4.3.99.jar"
-        )
+        shipped = tmp_path / "site" / SHIPPED
+        shipped.rename(shipped.with_name(f"{shipped.stem}9.jar"))
         out, _ = done(child(PRINT_JAR, tmp_path / "site"))
         assert Path(out.strip()) == jar()
 

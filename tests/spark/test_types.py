@@ -12,6 +12,7 @@ from phalanx.spark.types import (
     spark_schema,
     spark_type,
 )
+from tests.spark.needs import needs
 
 
 def field(type, name="v", nullable=True, **metadata):
@@ -24,11 +25,13 @@ def struct(*fields):
 
 BOTH_WAYS = [
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date",
-    "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(38,38)", "time(6)", "time(9)",
+    "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(38,38)",
     "interval day to second",
     {"type": "array", "elementType": "long", "containsNull": False},
     {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True},
     struct(field("integer", "a", False), field(struct(field("string", "c")), "b")),
+    pytest.param("time(6)", marks=needs("time")),
+    pytest.param("time(9)", marks=needs("time_in_nanoseconds")),
 ]  # fmt: skip
 
 
@@ -38,7 +41,8 @@ def test_both_ways(type):
 
 
 DECLARED = [
-    "varchar(10)", "char(3)", "time(0)", "interval hour to minute",
+    "varchar(10)", "char(3)", "interval hour to minute",
+    pytest.param("time(0)", marks=needs("time")),
     {"type": "array", "elementType": "varchar(5)", "containsNull": True},
     struct(field("char(2)", "a")),
 ]  # fmt: skip
@@ -177,3 +181,18 @@ def test_what_crosses_to_spark():
     assert exchange_type("decimal(5,1)") == pa.decimal128(5, 1)
     array = {"type": "array", "elementType": "long", "containsNull": False}
     assert exchange_type(array) == pa.list_(pa.field("element", pa.int64(), False))
+
+
+@pytest.mark.parametrize(
+    ("type", "minor", "lacking"),
+    [
+        (pa.time64("us"), "4.0", "Spark 4.0 has no type for a time of day"),
+        (pa.time64("ns"), "4.2", "Spark 4.2 has no time of day that is finer than microseconds"),
+    ],
+    ids=str,
+)
+def test_a_type_that_this_spark_has_not(monkeypatch, type, minor, lacking):
+    monkeypatch.setattr("pyspark.version.__version__", f"{minor}.9")
+    with pytest.raises(InvalidInput) as refusal:
+        spark_type(type, "v")
+    assert str(refusal.value) == f"column 'v' is of the type {type}, and {lacking}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import DERIVED, TRANSACTIONS
-from phalanx.spark import metadata_tables
+from phalanx.spark import features, metadata_tables
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle, declaration_of, open_snapshot
 from phalanx.spark.requests import Request
@@ -30,6 +30,7 @@ _METADATA_COLUMNS = (
 )
 _WRITE = ("BATCH_WRITE", "TRUNCATE", "OVERWRITE_BY_FILTER", "OVERWRITE_DYNAMIC")
 _STREAMS = ("MICRO_BATCH_READ", "STREAMING_WRITE")
+_EVOLUTION = ("AUTOMATIC_SCHEMA_EVOLUTION",)
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         return plain | {"schema": spark_schema(metadata_tables.schema_of(snapshot, about))}
     fields = reported(head.spec, head.schema)
     columns = head.schema.arrow.names
-    evolves = ("AUTOMATIC_SCHEMA_EVOLUTION",) if head.transactions == "strong" else ()
+    evolves = head.transactions == "strong" and features.has("merge_schema_evolution")
     return plain | {
         "schema": spark_schema(head.schema.arrow),
         "properties": properties_of(snapshot),
@@ -151,7 +152,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         ],
         "runtime_columns": [list(path) for path in _partition_columns(head)],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
-        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *evolves],
+        "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(_EVOLUTION if evolves else ())],
     }
 
 

@@ -1,7 +1,9 @@
 """The Scala half of the bridge as a jar: shipped in the wheel, or compiled once from its sources.
 
 The compiler is the one inside PySpark's own jars, so nothing but Java is needed. A jar belongs to
-one version of Spark, because it uses interfaces that may change with it.
+one version of Spark, because it uses interfaces that may change with it. What differs between minor
+versions is in folders that are named after them: a minor takes each file from its own folder, or
+else from that of the nearest earlier one.
 """
 
 from __future__ import annotations
@@ -16,40 +18,67 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from phalanx.errors import PhalanxError
+from phalanx.spark.features import MINORS, minor_of
 
-#: The minor version of Spark whose interfaces the bridge uses.
-SPARK = "4.3"
 _SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCE = "org.apache.spark.sql.phalanx.PhalanxSource"
 
 
+@dataclass(frozen=True)
+class Spark:
+    """A Spark to compile for: its version, and the folder of its jars."""
+
+    version: str
+    jars: Path
+
+    @staticmethod
+    def installed() -> Spark:
+        """The one of this environment. Raises PhalanxError where it is missing or unknown."""
+        check_spark()
+        import pyspark
+
+        return Spark(pyspark.__version__, Path(pyspark.__file__).parent / "jars")
+
+    @property
+    def minor(self) -> str:
+        return minor_of(self.version)
+
+    @property
+    def shipped_name(self) -> str:
+        """What a wheel calls the jar for it."""
+        return f"phalanx-bridge-{self.version}.jar"
+
+
 def jar() -> Path:
     """The jar for this Spark. Raises PhalanxError where there is none and it does not compile."""
-    check_spark()
-    shipped = Path(__file__).with_name(shipped_name())
-    return shipped if shipped.exists() else compiled(_sources())
+    spark = Spark.installed()
+    shipped = Path(__file__).with_name(spark.shipped_name)
+    return shipped if shipped.exists() else compiled(_jvm(), spark)
 
 
-def shipped_name() -> str:
-    """What a wheel calls the jar for the Spark that is installed."""
-    import pyspark
-
-    return f"phalanx-bridge-{pyspark.__version__}.jar"
-
-
-def compiled(sources: Sequence[Path]) -> Path:
-    """The jar of some sources: from the cache, or compiled now, which takes a while."""
-    path = _folder() / f"bridge-{_digest(sources)}.jar"
+def compiled(jvm: Path, spark: Spark) -> Path:
+    """The jar of the sources in a folder: from the cache, or compiled now, which takes a while."""
+    files = sources(jvm, spark.minor)
+    path = _folder() / f"bridge-{_digest(files, spark)}.jar"
     if not path.exists():
         # Of two processes that start at once, one compiles and the other waits.
         with _alone(path.with_suffix(".lock")):
             if not path.exists():
-                _say("compiling its Spark bridge; this takes half a minute, once …")
-                _compile(path, sources)
+                _say(f"compiling its bridge to Spark {spark.version}; once, for half a minute …")
+                _compile(path, files, spark)
     return path
+
+
+def sources(jvm: Path, minor: str) -> list[Path]:
+    """The Scala files for a minor version of Spark: those for all, and those that differ."""
+    differing: dict[str, Path] = {}
+    for earlier in MINORS[: MINORS.index(minor) + 1]:
+        differing |= {path.name: path for path in (jvm / earlier).glob("*.scala")}
+    return sorted([*jvm.glob("*.scala"), *differing.values()])
 
 
 @contextlib.contextmanager
@@ -71,18 +100,14 @@ def _say(text: str) -> None:
 
 
 def check_spark() -> None:
-    """Raise PhalanxError where PySpark is missing or of another minor version."""
+    """Raise PhalanxError where PySpark is missing, or of a minor version that is unknown."""
     try:
         import pyspark
     except ImportError:
         raise PhalanxError(
             "PySpark is not installed: pip install 'phalanx[spark]' brings it"
         ) from None
-    if not pyspark.__version__.startswith(f"{SPARK}."):
-        raise PhalanxError(
-            f"this Phalanx works with Spark {SPARK}, and PySpark {pyspark.__version__} is "
-            f"installed: pip install 'pyspark=={SPARK}.*'"
-        )
+    minor_of(pyspark.__version__)
 
 
 def java() -> str:
@@ -95,19 +120,18 @@ def java() -> str:
     return path
 
 
-def _compile(path: Path, sources: Sequence[Path]) -> None:
+def _compile(path: Path, sources: Sequence[Path], spark: Spark) -> None:
     """Make a jar, which appears when it is complete."""
-    import pyspark
-
-    jars = Path(pyspark.__file__).parent / "jars"
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         out = Path(scratch) / "classes"
         out.mkdir()
-        command = [java(), "-Xss8m", "-cp", f"{jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
+        command = [java(), "-Xss8m", "-cp", f"{spark.jars}/*", "scala.tools.nsc.Main", "-usejavacp"]
         command += ["-nowarn", "-d", os.fspath(out), *map(os.fspath, sources)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise PhalanxError(f"the Spark bridge did not compile:\n{done.stdout}{done.stderr}")
+            raise PhalanxError(
+                f"the bridge to Spark {spark.version} did not compile:\n{done.stdout}{done.stderr}"
+            )
         bridge = Path(scratch) / "bridge.jar"
         files = {file.relative_to(out).as_posix(): file for file in out.rglob("*.class")}
         with zipfile.ZipFile(bridge, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -124,19 +148,16 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _sources() -> list[Path]:
-    """The Scala files: beside this file in an installed package, at the root of a checkout."""
+def _jvm() -> Path:
+    """The folder of the Scala files: beside this file in an installed package, or in a checkout."""
     for folder in (Path(__file__).with_name("jvm"), Path(__file__).parents[3] / "jvm"):
-        files = sorted(folder.glob("*.scala"))
-        if files:
-            return files
+        if any(folder.glob("*.scala")):
+            return folder
     raise PhalanxError("the sources of the Spark bridge are missing: install Phalanx again")
 
 
-def _digest(sources: Sequence[Path]) -> str:
-    import pyspark
-
-    digest = hashlib.blake2b(pyspark.__version__.encode(), digest_size=12)
+def _digest(sources: Sequence[Path], spark: Spark) -> str:
+    digest = hashlib.blake2b(spark.version.encode(), digest_size=12)
     for path in sources:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -19,7 +19,8 @@ from phalanx.spark.conf import (
     STORAGE_PREFIX,
     WAREHOUSE,
 )
-from phalanx.spark.jar import SPARK, check_spark, jar, java
+from phalanx.spark.features import minor, minor_of
+from phalanx.spark.jar import check_spark, jar, java
 from phalanx.storage.location import Location
 
 _CATALOG = "org.apache.spark.sql.phalanx.PhalanxCatalog"
@@ -52,12 +53,15 @@ def conf(
     warehouse: str | os.PathLike[str] | None = None,
     catalog: str = "lake",
     storage_options: Mapping[str, str] | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The confs of a catalog: for `spark-submit`, a builder of your own, or a Connect server.
 
-    Phalanx must be installed in Spark's Python, which is PYSPARK_PYTHON or `python3`.
+    `beside` are the confs of other catalogs in the same session, such as those of Iceberg or Delta;
+    they take precedence, and jars and extensions are joined. Phalanx must be installed in Spark's
+    Python, which is PYSPARK_PYTHON or `python3`.
 
-    Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
+    Raises PhalanxError where PySpark or Java is missing, or Spark is of an unknown minor version.
     """
     confs = {"spark.jars": os.fspath(jar()), "spark.sql.extensions": _EXTENSIONS, **_OPTIMIZATIONS}
     if storage_options:
@@ -71,7 +75,7 @@ def conf(
     root = os.fspath(Path(__file__).parents[2])
     if root not in map(os.path.abspath, site.getsitepackages()):
         confs[PYTHON_PATH.name] = root
-    return confs
+    return _together(confs, beside or {})
 
 
 _conf = conf
@@ -87,10 +91,10 @@ def session(
     """A SparkSession with a catalog of the tables under `warehouse`.
 
     If a session is running, the catalog is added to it; if that session has another catalog of the
-    same name, you get a new session beside it. `conf` are more confs of Spark. The session also has
-    the table function `phalanx_search`.
+    same name, you get a new session beside it. `conf` are more confs of Spark, those of other
+    catalogs among them. The session also has the table function `phalanx_search`.
 
-    Raises PhalanxError where PySpark or Java is missing, or Spark is of another minor version.
+    Raises PhalanxError where PySpark or Java is missing, or Spark is of an unknown minor version.
     """
     check_spark()
     from pyspark import SparkContext
@@ -111,25 +115,31 @@ def session(
         builder = SparkSession.builder
         if master is not None:
             builder = builder.master(master)
-        builder = builder.config(map=_together(confs, conf or {}))
+        builder = builder.config(map=dict[str, Any](_together(confs, conf or {})))
         with warnings.catch_warnings():
             # Spark's launcher forks before it starts Java, and does not use Lance after that.
             warnings.filterwarnings("ignore", "lance is not fork-safe")
             spark = builder.getOrCreate()
     else:
         spark = _added(running, catalog, confs, conf or {})
-    if not spark.version.startswith(f"{SPARK}."):
-        raise PhalanxError(f"this Phalanx works with Spark {SPARK}, and this is {spark.version}")
+    if minor_of(spark.version) != minor():
+        raise PhalanxError(
+            f"PySpark {minor()} is installed, and this session runs Spark {spark.version}: "
+            "let SPARK_HOME name the same version, or leave it unset"
+        )
     register(spark)
     return spark
 
 
-def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, Any]:
-    """Our confs and the user's. The user's take precedence; lists are joined."""
-    merged: dict[str, Any] = {**confs, **more}
+def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Our confs and the user's. The user's take precedence; lists are joined.
+
+    Our extension comes last: Spark asks its parser first, and that leaves to others what is theirs.
+    """
+    merged = {**confs, **more}
     for key in ("spark.jars", "spark.sql.extensions"):
         if more.get(key):
-            merged[key] = f"{confs[key]},{more[key]}"
+            merged[key] = f"{more[key]},{confs[key]}"
     return merged
 
 

@@ -30,6 +30,7 @@ from phalanx.model.domains import domain_of
 from phalanx.model.literals import clock_text
 from phalanx.model.properties import VECTOR_DIMENSION
 from phalanx.model.spelling import value_text
+from phalanx.spark import features
 
 #: A type or schema as Spark writes it in JSON.
 SparkType = str | dict[str, Any]
@@ -168,6 +169,14 @@ def _vector(type: pa.DataType, column: str, dimension: int | None) -> pa.DataTyp
 # To Spark
 
 
+def _spark_time(type: pa.DataType, column: str) -> SparkType:
+    finest = type == pa.time64("ns")
+    lacking = features.lacking("time_in_nanoseconds" if finest else "time")
+    if lacking:
+        raise InvalidInput(f"column {column!r} is of the type {type}, and {lacking}")
+    return "time(9)" if finest else "time(6)"
+
+
 def spark_type(type: pa.DataType, column: str) -> SparkType:
     """The nearest Spark type that loses nothing. Raises InvalidInput, with the column's name."""
     t = pa.types
@@ -178,7 +187,7 @@ def spark_type(type: pa.DataType, column: str) -> SparkType:
     if t.is_timestamp(type):
         return "timestamp_ntz" if type.tz is None else "timestamp"
     if t.is_time(type):
-        return "time(9)" if type == pa.time64("ns") else "time(6)"
+        return _spark_time(type, column)
     if t.is_duration(type):
         return "interval day to second"
     if t.is_fixed_size_binary(type):

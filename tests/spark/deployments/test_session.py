@@ -79,7 +79,17 @@ def test_confs(bridge, tmp_path):
 def test_lists_are_joined():
     ours = {"spark.jars": "a.jar", "spark.sql.extensions": "A", "x": "1"}
     both = _together(ours, {"spark.jars": "b.jar", "spark.sql.extensions": "B", "x": "2"})
-    assert both == {"spark.jars": "a.jar,b.jar", "spark.sql.extensions": "A,B", "x": "2"}
+    assert both == {"spark.jars": "b.jar,a.jar", "spark.sql.extensions": "B,A", "x": "2"}
+
+
+def test_confs_beside_another_catalog(bridge):
+    others = {"spark.sql.extensions": "B", "spark.sql.catalog.spark_catalog": "Theirs"}
+    confs = conf(beside=others)
+    assert confs == {
+        **conf(),
+        "spark.sql.extensions": "B,org.apache.spark.sql.phalanx.PhalanxExtensions",
+        "spark.sql.catalog.spark_catalog": "Theirs",
+    }
 
 
 @pytest.mark.parametrize(

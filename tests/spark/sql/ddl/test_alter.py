@@ -5,6 +5,8 @@ import datetime as dt
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 MAKE = (
     "CREATE TABLE {db}.t (id BIGINT NOT NULL, n INT COMMENT 'a number', "
     "s STRUCT<a: INT, b: STRING>, c STRING, f FLOAT, d DECIMAL(5, 2)) PARTITIONED BY (c)"
@@ -23,6 +25,7 @@ def table(lake):
 
 
 class TestColumns:
+    @needs("partial_insert")
     def test_add(self, table):
         table.sql("ALTER TABLE {db}.t ADD COLUMN x DOUBLE COMMENT 'new' AFTER id")
         assert table.sql("SELECT * FROM {db}.t").columns == ["id", "x", "n", "s", "c", "f", "d"]
@@ -34,6 +37,7 @@ class TestColumns:
         assert field.metadata["comment"] == "new"
         assert table.open("t").version == 4
 
+    @needs("partial_insert")
     def test_several_at_once_are_one_snapshot(self, table):
         table.sql("ALTER TABLE {db}.t ADD COLUMNS (x INT FIRST, y VARCHAR(5), s.c BIGINT)")
         assert table.open("t").version == 3
@@ -42,6 +46,7 @@ class TestColumns:
         with pytest.raises(Exception, match="EXCEED_LIMIT_LENGTH"):
             table.sql("INSERT INTO {db}.t (id, y) VALUES (9, 'too long')")
 
+    @needs("partial_insert")
     @pytest.mark.parametrize(
         ("type", "default", "value"),
         [
@@ -65,6 +70,7 @@ class TestColumns:
             (None,),
         ]
 
+    @needs("partial_insert")
     def test_a_default_of_a_new_table(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT, x INT DEFAULT 5)")
         lake.sql("INSERT INTO {db}.t (id) VALUES (1)")
@@ -81,6 +87,7 @@ class TestColumns:
         assert table.rows("SELECT n FROM {db}.t") == [(None,), (None,)]
         assert table.rows("SELECT n FROM {db}.t VERSION AS OF 2") == [(10,), (None,)]
 
+    @needs("partial_insert")
     def test_rename_of_what_it_is_partitioned_by(self, table):
         table.sql("ALTER TABLE {db}.t RENAME COLUMN c TO country")
         assert table.rows("SELECT id FROM {db}.t WHERE country = 'A'") == [(1,)]
@@ -90,6 +97,7 @@ class TestColumns:
         assert table.rows("SELECT id FROM {db}.t WHERE country = 'A'") == [(1,), (3,)]
         assert table.rows("SELECT count(*) FROM {db}.t.partitions") == [(2,)]
 
+    @needs("partial_insert")
     def test_wider_types(self, table):
         table.sql("ALTER TABLE {db}.t ALTER COLUMN n TYPE BIGINT")
         table.sql("ALTER TABLE {db}.t ALTER COLUMN f TYPE DOUBLE")
@@ -126,12 +134,14 @@ class TestColumns:
 class TestColumnsThatComeWithRows:
     """A write adds the columns that its rows have and the table has not, where it is told to."""
 
+    @needs("insert_schema_evolution")
     def test_insert(self, table):
         table.sql(
             "INSERT WITH SCHEMA EVOLUTION INTO {db}.t BY NAME SELECT 3L AS id, 'C' AS c, 1.5D AS x"
         )
         assert table.rows("SELECT id, x FROM {db}.t") == [(1, None), (2, None), (3, 1.5)]
 
+    @needs("insert_schema_evolution")
     def test_fields_of_structs(self, table):
         table.sql(
             "INSERT WITH SCHEMA EVOLUTION INTO {db}.t BY NAME "
@@ -139,6 +149,7 @@ class TestColumnsThatComeWithRows:
         )
         assert table.rows("SELECT s.z FROM {db}.t") == [(2.0,), (None,), (None,)]
 
+    @needs("merge_schema_evolution")
     def test_merge(self, table):
         table.sql(
             "MERGE WITH SCHEMA EVOLUTION INTO {db}.t t USING (SELECT 1L AS id, 'A' AS c, 5 AS w) s "
@@ -146,6 +157,7 @@ class TestColumnsThatComeWithRows:
         )
         assert table.rows("SELECT id, w FROM {db}.t") == [(1, 5), (2, None)]
 
+    @needs("partial_insert")
     def test_not_without_being_told(self, table):
         with pytest.raises(AnalysisException, match="EXTRA_COLUMNS"):
             table.sql("INSERT INTO {db}.t BY NAME SELECT 3L AS id, 'C' AS c, 1.5D AS x")
@@ -156,6 +168,7 @@ class TestPartitionFields:
         table = lake.open("t")
         return table.spec.spell(table._snapshot.head.schema)
 
+    @needs("partial_insert")
     def test_add_drop_and_replace(self, table):
         table.sql("ALTER TABLE {db}.t ADD PARTITION FIELD bucket(4, id)")
         table.sql("INSERT INTO {db}.t (id, c) VALUES (3, 'A'), (4, 'B')")
@@ -194,6 +207,7 @@ class TestProcedures:
         assert table.rows("SELECT * FROM {db}.t") == before
         assert table.rows("SELECT DISTINCT spec FROM {db}.t.partitions") == [(2,)]
 
+    @needs("partial_insert")
     def test_optimize(self, table):
         for id in (3, 4, 5):
             table.sql(f"INSERT INTO {{db}}.t (id, c) VALUES ({id}, 'A')")

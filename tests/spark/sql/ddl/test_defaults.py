@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import phalanx
+from tests.spark.needs import needs
 
 
 @pytest.fixture
@@ -43,6 +44,7 @@ def created(lake, table="t"):
 
 
 class TestNotConstant:
+    @needs("partial_insert")
     def test_the_time_of_the_statement(self, twin):
         twin(
             "CREATE TABLE {db}.t (id INT, at TIMESTAMP DEFAULT current_timestamp(), "
@@ -157,6 +159,7 @@ class TestShown:
         assert ("n", "int", "42") in rows
         assert ("at", "timestamp", "now()") in rows
 
+    @needs("create_table_like")
     def test_other_tables_from_it(self, lake):
         """LIKE, AS SELECT and REPLACE: all take the newest default, and not that of old rows."""
         lake.sql("CREATE TABLE {db}.t (id INT)")

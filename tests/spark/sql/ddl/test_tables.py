@@ -3,6 +3,8 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 COLUMNS = "(id BIGINT NOT NULL, country STRING)"
 
 
@@ -56,6 +58,7 @@ class TestCreate:
         with pytest.raises(AnalysisException, match="a table of this catalog lies at"):
             lake.sql(f"CREATE TABLE {{db}}.t {COLUMNS} LOCATION '{tmp_path}/there'")
 
+    @needs("create_table_like")
     def test_like(self, lake):
         lake.sql(f"CREATE TABLE {{db}}.t {COLUMNS} PARTITIONED BY (country)")
         lake.sql("CREATE TABLE {db}.u LIKE {db}.t")

@@ -4,6 +4,8 @@ import lance
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 
 @pytest.fixture
 def table(lake):
@@ -16,6 +18,7 @@ def call(lake, procedure, arguments):
     return lake.sql(f"CALL lake.system.{procedure}({arguments})").collect()
 
 
+@needs("show_procedures")
 def test_they_are_listed_and_described(lake):
     names = [row.procedure_name for row in lake.sql("SHOW PROCEDURES IN lake.system").collect()]
     assert {"vacuum", "rollback", "tag", "expire_snapshots", "check", "repair"} <= set(names)

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from tests.spark.needs import needs
+
 ROWS = """
 SELECT
   CAST(id AS INT) AS id,
@@ -254,6 +256,7 @@ class TestPruning:
         query = "SELECT * FROM {db}.by_country WHERE country IS NULL"
         assert self.partitions(filled, query) == "1/6"
 
+    @needs("partition_predicate")
     def test_by_a_function_that_only_spark_knows(self, filled):
         query = "SELECT * FROM {db}.by_country WHERE upper(country) = 'US'"
         assert self.partitions(filled, query) == "2/6"

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import phalanx
+from tests.spark.needs import needs
 
 UTC = dt.UTC
 #: An Arrow type, values, the Spark type, and the values in Spark where they look different.
@@ -44,9 +45,9 @@ TYPES = [
         "struct<a:bigint,b:array<float>>",
         [(2**32 - 1, [0.5])],
     ),
-    (pa.time32("s"), [dt.time(12, 30)], "time(6)", None),
-    (pa.time32("ms"), [dt.time(12, 30, 1, 5000)], "time(6)", None),
-    (pa.time64("us"), [dt.time(12, 30, 1, 5)], "time(6)", None),
+    pytest.param(pa.time32("s"), [dt.time(12, 30)], "time(6)", None, marks=needs("time")),
+    pytest.param(pa.time32("ms"), [dt.time(12, 30, 1, 5000)], "time(6)", None, marks=needs("time")),
+    pytest.param(pa.time64("us"), [dt.time(12, 30, 1, 5)], "time(6)", None, marks=needs("time")),
     (pa.decimal256(38, 2), [Decimal("1.50")], "decimal(38,2)", None),
 ]
 

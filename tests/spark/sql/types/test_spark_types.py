@@ -3,6 +3,8 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 #: A type, and values of it as SQL. NULL is added to each.
 TYPES = [
     ("BOOLEAN", ["true", "false"]),
@@ -80,6 +82,7 @@ def times_of_day(spark):
     spark.conf.unset("spark.sql.timeType.enabled")
 
 
+@needs("time")
 @pytest.mark.usefixtures("times_of_day")
 def test_time(lake):
     lake.sql("CREATE TABLE {db}.t (id INT, v TIME(6)) PARTITIONED BY (bucket(2, id))")
@@ -89,6 +92,7 @@ def test_time(lake):
     assert lake.rows("SELECT id FROM {db}.t WHERE v > time'01:00:00'") == [(1,)]
 
 
+@needs("time")
 @pytest.mark.usefixtures("times_of_day")
 def test_time_as_a_default(lake):
     lake.sql("CREATE TABLE {db}.t (id INT)")
