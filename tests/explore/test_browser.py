@@ -75,7 +75,8 @@ class Page:
         return self.run(script)
 
     def click_node(self, start):
-        """Click a node by the start of its label."""
+        """Click a node by the start of its label, when it is there."""
+        self.until(lambda: any(label.startswith(start) for label in self.labels()))
         script = (
             "const node = [...document.querySelectorAll('.node')]"
             ".find(n => n.ariaLabel.startsWith(arguments[0]));"
@@ -141,7 +142,7 @@ def test_the_tree(page):
     page.open()
     assert page.text("#name") == "t"
     assert "27" in page.text("#facts")
-    labels = page.labels()
+    labels = page.until(page.labels)
     assert "spec v1, 12 leaves, 24 rows" in labels
     assert "ts_month = 2, 4 leaves, 8 rows" in labels
     page.click_node("ts_month = 2")
@@ -149,7 +150,7 @@ def test_the_tree(page):
     assert (
         page.text(".crumbs").replace("\n", " ") == "table / spec v1 / ts_year = 2025 / ts_month = 2"
     )
-    assert len(page.labels()) == 5
+    page.until(lambda: len(page.labels()) == 5)
     page.click(".crumbs button")
     page.until(lambda: len(page.labels()) > 5)
 
@@ -176,6 +177,7 @@ def test_width_and_color(page):
 
 def test_the_keyboard(page):
     page.open()
+    page.until(page.labels)
     page.run("document.querySelector('.node[tabindex=\"0\"]').focus()")
     page.type(Keys.ARROW_DOWN)
     label = "return document.activeElement.ariaLabel"
@@ -225,7 +227,7 @@ def test_the_simulator_steps_by_itself(page):
 
 def test_hostile_values_are_text(page):
     page.open()
-    assert any("<img src=x" in label for label in page.labels())
+    page.until(lambda: any("<img src=x" in label for label in page.labels()))
     page.click_node("country = <img")
     page.until(lambda: page.all("#drawer table"))
     assert HOSTILE in page.text("#drawer h2")
@@ -255,7 +257,8 @@ def test_history(page):
     page.ready("partitions")
     assert page.text("#version").startswith("version 2 of 6")
     assert "24" in page.text("#facts")
-    assert not any(label.startswith("spec v2") for label in page.labels())
+    labels = page.until(page.labels)
+    assert not any(label.startswith("spec v2") for label in labels)
 
 
 def test_schema_and_upkeep(page):
@@ -286,7 +289,7 @@ def test_nothing_is_wider_than_a_laptop(page, view):
 def test_100_000_leaves(large_page):
     page = large_page.open()
     assert "100 k" in page.text("#facts")
-    assert 30 < len(page.labels()) < 3_000
+    assert 30 < len(page.until(page.labels)) < 3_000
     page.go("pruning")
     page.filter("country = 'C03' AND ts >= '2024-06-01'")
     page.until(lambda: page.selected() == 2_850)
@@ -294,8 +297,9 @@ def test_100_000_leaves(large_page):
     page.go("partitions")
     for start in ("spec v1", "ts_year = 2024", "ts_month = 5", "ts_day = 3", "country = C07"):
         page.click_node(start)
-        page.until(lambda start=start: page.all(".here") and page.text(".here").startswith(start))
-    assert any(label.startswith("id_bucket = 4, 1 leaf") for label in page.labels())
+        page.until(lambda start=start: page.text(".here").startswith(start))
+    last = "id_bucket = 4, 1 leaf"
+    page.until(lambda: any(label.startswith(last) for label in page.labels()))
 
 
 def test_the_page_never_parses_html():

@@ -153,6 +153,7 @@ export function icicle(branches, options) {
     const { more } = node;
     const text = `${count(more.nodes)} more with ${leaves(more.leaves)}, too small to draw`;
     const dead = pruning && more.selected === 0;
+    const label = `+${count(more.nodes)}`;
     const group = svg(
       "g",
       {
@@ -163,7 +164,7 @@ export function icicle(branches, options) {
         onpointerleave: hideTip,
       },
       svg("rect", { width: Math.max(0.75, width - GAP), height: ROW - 2, rx: 4 }),
-      width > 70 && svg("text", { class: "name", x: 7, y: 27 }, `+ ${count(more.nodes)}`),
+      width > 12 + CHARACTER * label.length && svg("text", { class: "name", x: 6, y: 27 }, label),
     );
     image.append(group);
   }
