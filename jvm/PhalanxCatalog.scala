@@ -25,24 +25,30 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *
  * Tables that have been created or replaced with rows appear together with them, in one snapshot.
  */
-class PhalanxCatalog extends TableCatalog with StagingTableCatalog with SupportsNamespaces
+class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with SupportsNamespaces
     with FunctionCatalog with ProcedureCatalog {
 
   private var catalog: String = _
-  private var settings: JsonNode = _
+  private var confs: JsonNode = _
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     catalog = name
-    settings = Json.node(Map("name" -> name, "confs" -> options.asCaseSensitiveMap()))
+    confs = Json.node(options.asCaseSensitiveMap())
   }
+
+  /** The catalog as Python knows it. */
+  def settings: Map[String, Any] =
+    Map("name" -> catalog, "confs" -> confs, "case_sensitive" -> SQLConf.get.caseSensitiveAnalysis)
+
+  override def toString: String = s"catalog $catalog"
 
   override def name(): String = catalog
 
   override def defaultNamespace(): Array[String] = Array("default")
 
-  private def parts(ident: Identifier): Seq[String] = ident.namespace().toSeq :+ ident.name()
+  override protected def parts(ident: Identifier): Seq[String] = ident.namespace().toSeq :+ ident.name()
 
-  private def call(op: String, arguments: (String, Any)*): JsonNode =
+  override protected def call(op: String, arguments: (String, Any)*): JsonNode =
     Bridge.call(op, Seq("catalog" -> settings) ++ arguments: _*)
 
   // Tables
@@ -50,8 +56,11 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
     val reply = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
-    new PhalanxTable(catalog +: parts(ident), reply)
+    table(ident, reply)
   }
+
+  override protected def table(ident: Identifier, described: JsonNode): Table =
+    new PhalanxTable(catalog +: parts(ident), described)
 
   override def loadTable(ident: Identifier): Table = ident match {
     case path: PhalanxPath if path.declared.nonEmpty => load(ident, "declared" -> path.declared)
@@ -89,8 +98,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
     listTables(namespace).map(TableSummary.of(_, TableSummary.MANAGED_TABLE_TYPE))
 
   override def createTable(ident: Identifier, info: TableInfo): Table = {
-    val staged = stage(ident, "create", info)
-    staged.commitStagedChanges()
+    stage(ident, "create", info, "names" -> true, "default_provider" -> "").commitStagedChanges()
     loadTable(ident)
   }
 
@@ -123,13 +131,19 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
         default(column.name, column.dataType, column.defaultValue).map(column.name -> _)
       }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
-      "properties" -> info.properties())
+      "properties" -> info.properties(),
+      // What DataFrameWriter names where its user names no format.
+      "default_provider" -> SQLConf.get.defaultDataSourceName)
     val reply = call("stage_table", arguments ++ more: _*)
     if (reply.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     if (reply.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
     new PhalanxStagedTable(catalog +: parts(ident), reply)
   }
+
+  /** The refusal of a table of another format. */
+  def foreign(provider: String): Exception = Bridge.refusal(
+    s"the catalog $catalog makes tables of Phalanx, not of $provider: write USING phalanx, or leave USING out")
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
     lazy val columns = CatalogV2Util.v2ColumnsToStructType(loadTable(ident).columns())
@@ -222,8 +236,14 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       throw new NamespaceAlreadyExistsException(catalog +: namespace)
     }
 
-  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
-    throw Bridge.refusal(s"a namespace of the catalog $catalog has no properties that can be changed")
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit = {
+    val values: Map[String, Any] = changes.map {
+      case set: NamespaceChange.SetProperty => set.property -> set.value
+      case removed: NamespaceChange.RemoveProperty => removed.property -> null
+    }.toMap
+    val reply = call("alter_namespace", "namespace" -> namespace, "changes" -> values)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+  }
 
   override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean = {
     val reply = call("drop_namespace", "namespace" -> namespace, "cascade" -> cascade)
@@ -247,7 +267,7 @@ class PhalanxCatalog extends TableCatalog with StagingTableCatalog with Supports
       val known = procedures.keys.toSeq.sorted.mkString(", ")
       throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
     }
-    new PhalanxProcedure(catalog, described.get, settings)
+    new PhalanxProcedure(catalog, described.get, () => settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

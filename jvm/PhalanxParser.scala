@@ -5,8 +5,6 @@ import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
 import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.catalyst.parser._
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
-import org.apache.spark.sql.classic
-import org.apache.spark.sql.connector.catalog.Identifier
 import org.apache.spark.sql.execution.command.LeafRunnableCommand
 import org.apache.spark.sql.types.{DataType, StructType}
 
@@ -31,9 +29,10 @@ class PhalanxParser(spark: ParserInterface) extends ParserInterface {
     case _ => None
   }
 
-  override def parsePlan(text: String): LogicalPlan = ours(text).getOrElse(spark.parsePlan(text))
+  override def parsePlan(text: String): LogicalPlan =
+    ours(text).getOrElse(Providers.checked(spark.parsePlan(text)))
   override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
-    ours(text).getOrElse(spark.parsePlanWithParameters(text, context))
+    ours(text).getOrElse(Providers.checked(spark.parsePlanWithParameters(text, context)))
   override def parseExpression(text: String): Expression = spark.parseExpression(text)
   override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
   override def parseFunctionIdentifier(text: String): FunctionIdentifier =
@@ -54,14 +53,9 @@ case class AlterPartitioning(name: Seq[String], add: Option[String], drop: Optio
     extends LeafRunnableCommand {
 
   override def run(session: SparkSession): Seq[Row] = {
-    val manager = session.asInstanceOf[classic.SparkSession].sessionState.catalogManager
-    val (catalog, rest) =
-      if (name.size > 1 && manager.isCatalogRegistered(name.head)) (manager.catalog(name.head), name.tail)
-      else (manager.currentCatalog, name)
-    val namespace = if (rest.size > 1) rest.init.toArray else manager.currentNamespace
+    val (catalog, ident) = Names.resolved(session, name)
     catalog match {
-      case ours: PhalanxCatalog =>
-        ours.alterPartitioning(Identifier.of(namespace, rest.last), add, drop)
+      case ours: PhalanxCatalog => ours.alterPartitioning(ident, add, drop)
       case other => throw Bridge.refusal(
         s"${name.mkString(".")} is in the catalog ${other.name()}, and PARTITION FIELD is for tables of Phalanx")
     }

@@ -24,7 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunctions: Boolean = true)
     extends Table with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
-    with SupportsRowLevelOperations with SupportsSchemaEvolution {
+    with SupportsRowLevelOperations with SupportsSchemaEvolution with PhalanxPartitions {
 
   val handle: JsonNode = described.get("handle")
   private val struct: StructType = Json.struct(described.get("schema"))
@@ -33,6 +33,7 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   private val abilities = Json.strings(described.get("capabilities"))
 
   override def name(): String = names.mkString(".")
+  override def toString: String = name()
   override def id(): String = described.get("id").asText()
   override def version(): String = described.get("version").asText()
   override def schema(): StructType = struct

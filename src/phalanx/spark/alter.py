@@ -16,8 +16,8 @@ from phalanx.spark.catalog import TableRequest
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
 from phalanx.spark.types import COMMENT, ColumnDefault, arrow_field, constant
-from phalanx.storage import manifest
 from phalanx.storage.head import Head
+from phalanx.table.create import warn_of_lone_units
 from phalanx.table.operations.evolve import next_spec
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction
@@ -57,8 +57,8 @@ class AlterTable(TableRequest):
 @operation(AlterTable)
 def alter_table(request: AlterTable) -> Reply:
     """Change columns, comments and properties. Raises InvalidInput for what cannot be done."""
-    location = request.warehouse.location(request.ident)
-    if not manifest.exists(location):
+    location = request.warehouse.existing(request.ident)
+    if location is None:
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     properties: dict[str, str | None] = {}
@@ -153,8 +153,8 @@ class AlterPartitioning(TableRequest):
 @operation(AlterPartitioning)
 def alter_partitioning(request: AlterPartitioning) -> Reply:
     """ADD, DROP or REPLACE PARTITION FIELD: a new version of the spec."""
-    location = request.warehouse.location(request.ident)
-    if not manifest.exists(location):
+    location = request.warehouse.existing(request.ident)
+    if location is None:
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     head = table._snapshot.head
@@ -170,6 +170,7 @@ def alter_partitioning(request: AlterPartitioning) -> Reply:
         raise InvalidInput(f"the table {location.uri} is partitioned like that already")
     with table.transaction() as tx:
         tx.evolve_partitioning(entries, instead_of=head.spec)
+    warn_of_lone_units(table.spec, table._snapshot.head.schema)
     return {}
 
 

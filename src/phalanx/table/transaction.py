@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -28,6 +28,7 @@ from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.operations.delete import Delete
+from phalanx.table.operations.drop_partitions import DropPartitions
 from phalanx.table.operations.evolve import (
     AddColumn,
     AddMissing,
@@ -320,6 +321,13 @@ class TableTransaction:
         """Delete the rows that match a predicate, and return their number."""
         self._check_open()
         return self._counted(self._delete_where(predicate))
+
+    @_exclusive
+    def drop_partitions(self, leaves: Iterable[str]) -> None:
+        """Remove leaves by their object ids, with all of their rows."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(DropPartitions(frozenset(leaves)))
 
     @_exclusive
     def update(
