@@ -18,6 +18,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
+    // With the hints, because what does not fit is refused as soon as tables are known.
+    extensions.injectHintResolutionRule(new MergeSchema(_))
     extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.

@@ -17,6 +17,8 @@ class PhalanxProcedure(catalog: String, described: JsonNode, settings: () => Map
 
   override def name(): String = described.get("name").asText()
 
+  override def toString: String = s"$catalog.system.${name()}"
+
   override def description(): String = described.get("description").asText()
 
   override def bind(input: StructType): BoundProcedure = this

@@ -46,9 +46,14 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def capabilities(): util.Set[TableCapability] =
     abilities.map(TableCapability.valueOf).toSet.asJava
 
-  /** What a write may change by itself: it may add columns. */
-  override def supportsColumnChange(change: TableChange.ColumnChange): Boolean =
-    change.isInstanceOf[TableChange.AddColumn]
+  /** What a write may change by itself: it may add columns, and make types wider. */
+  override def supportsColumnChange(change: TableChange.ColumnChange): Boolean = change match {
+    case _: TableChange.AddColumn => true
+    case wider: TableChange.UpdateColumnType =>
+      Bridge.call("can_widen", "table" -> handle, "column" -> wider.fieldNames,
+        "type" -> wider.newDataType.json).get("possible").asBoolean()
+    case _ => false
+  }
 
   override def metadataColumns(): Array[MetadataColumn] =
     Json.each(described.get("metadata_columns")).map { column =>
@@ -59,19 +64,26 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new PhalanxScanBuilder(this, options)
 
+  /** What changes rows asks first: a metadata table has none of its own. */
+  private def changing[T](change: => T): T =
+    if (handle.path("about").asText().isEmpty || handle.get("about").isNull) change
+    else throw Bridge.refusal(s"${name()} shows the metadata of a table, and cannot be changed")
+
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new PhalanxWriteBuilder(this, info)
+    changing(new PhalanxWriteBuilder(this, info))
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
-    () => new PhalanxRowChange(this, info)
+    changing(() => new PhalanxRowChange(this, info))
 
-  override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean = changing {
     Bridge.call("can_delete", "table" -> handle,
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
+  }
 
-  override def deleteWhere(predicates: Array[Predicate]): Unit =
+  override def deleteWhere(predicates: Array[Predicate]): Unit = changing {
     Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression),
       Confs.now)
+  }
 }
 
 /** A table that is about to be created or replaced; nobody sees it before the commit. */

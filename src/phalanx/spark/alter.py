@@ -10,12 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.evolution import change_type, find, widen_specs
 from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import TableRequest
 from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.handles import Handle
+from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
-from phalanx.spark.types import COMMENT, ColumnDefault, arrow_field, constant
+from phalanx.spark.types import (
+    COMMENT,
+    SPARK_TYPE,
+    ColumnDefault,
+    arrow_field,
+    arrow_type,
+    constant,
+)
 from phalanx.storage.head import Head
 from phalanx.table.create import warn_of_lone_units
 from phalanx.table.operations.evolve import next_spec
@@ -62,15 +72,54 @@ def alter_table(request: AlterTable) -> Reply:
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     properties: dict[str, str | None] = {}
+    last = _last_dropped(request.changes, table.schema.names)
     with table.transaction() as tx:
         for change in request.changes:
             if change.change in ("set_property", "remove_property"):
                 properties[_changeable(change.key)] = change.value
+            elif change is last:
+                # A table is never without a column: the last one goes when others have come.
+                tx.rename_column(change.column, _GONE)
             else:
                 _alter(tx, change)
+        if last is not None:
+            tx.drop_column((_GONE,))
         if properties:
             tx.set_properties(properties)
     return {}
+
+
+#: The name of a column that is about to be dropped.
+_GONE = "__dropped"
+
+
+def _last_dropped(changes: Sequence[TableChange], columns: Sequence[str]) -> TableChange | None:
+    """The change that drops the last column, as REPLACE COLUMNS does; None if some column stays."""
+    drops = [c for c in changes if c.change == "drop_column" and len(c.column) == 1]
+    return drops[-1] if {c.column[0] for c in drops} >= set(columns) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanWiden(Request):
+    """A column of a table, and another type as Spark's JSON."""
+
+    table: Handle
+    column: Sequence[str]
+    type: str
+
+
+@operation(CanWiden)
+def can_widen(request: CanWiden) -> Reply:
+    """Whether a type holds all values of a column and more, so that a write may change it."""
+    head = request.table.snapshot().head
+    try:
+        wanted = arrow_type(json.loads(request.type), request.column[-1])
+        column = find(head.schema, request.column)
+        after = change_type(head.schema, request.column, wanted)
+        widen_specs(head.specs, head.schema, after, column)
+    except InvalidInput:
+        return {"possible": False}
+    return {"possible": after != head.schema}
 
 
 def _changeable(key: str) -> str:
@@ -90,7 +139,10 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
         case "rename_column":
             tx.rename_column(path, change.to)
         case "change_type":
-            tx.change_type(path, _field(path[-1], change).type)
+            field = _field(path[-1], change)
+            tx.change_type(path, field.type)
+            declared = (field.metadata or {}).get(SPARK_TYPE.encode())
+            tx.describe_column(path, {SPARK_TYPE: declared and declared.decode()})
         case "set_nullable":
             if not change.nullable:
                 raise InvalidInput(

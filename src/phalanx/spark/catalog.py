@@ -104,7 +104,7 @@ def load_table(request: LoadTable) -> Reply:
 
 @operation(TableRequest)
 def table_exists(request: TableRequest) -> Reply:
-    """Whether there is a table of a name; one that is gone from its place keeps it until dropped."""
+    """Whether there is a table of a name. One that is gone from its place keeps it until DROP."""
     warehouse, ident = request.warehouse, request.ident
     exists = _opened(warehouse, ident) is not None or warehouse.relation(ident, TABLE) is not None
     return {"exists": exists}
@@ -320,6 +320,8 @@ def drop_table(request: TableRequest) -> Reply:
         return {"dropped": warehouse.relations(namespace).remove(name)}
     location = warehouse.existing(ident)
     if location is None:
+        if _opened(warehouse, ident) is not None:
+            raise InvalidInput(f"{'.'.join(ident)} shows the metadata of a table: drop the table")
         return {"dropped": False}
     folders.remove(location)
     return {"dropped": True}

@@ -44,20 +44,20 @@ def list_partitions(request: ListPartitions) -> Reply:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropPartitions(Request):
+class DropPartitionsRequest(Request):
     """A table, and leaves that go with all of their rows."""
 
     table: Handle
     leaves: Sequence[str]
 
 
-@operation(DropPartitions)
-def drop_partitions(request: DropPartitions) -> Reply:
+@operation(DropPartitionsRequest)
+def drop_partitions(request: DropPartitionsRequest) -> Reply:
     """Remove partitions, in one transaction.
 
     Raises InvalidInput where rows of an earlier partitioning may belong to them.
     """
-    snapshot = request.table.snapshot()
+    snapshot = request.table.changed()
     _refuse_earlier(snapshot)
     with Table(snapshot).transaction() as tx:
         tx.drop_partitions(request.leaves)

@@ -83,15 +83,15 @@ class Stage:
         head = Snapshot.latest(location).head
         declared = None if not schema.names else schema.remove_metadata()
         fields = next_spec(head, partition_by).fields if partition_by else head.spec.fields
-        is_same = declared is None or _plain(declared) == _plain(head.schema.arrow)
-        if (
-            not is_same
-            or fields != head.spec.fields
-            or not properties.items() <= head.properties.items()
-        ):
+        is_same = (
+            (declared is None or _plain(declared) == _plain(head.schema.arrow))
+            and fields == head.spec.fields
+            and properties.items() <= head.properties.items()
+        )
+        if not is_same:
             raise InvalidInput(
-                f"there is another table at {location.uri} already: leave columns, partitioning and "
-                "properties out to give it a name, or choose another place"
+                f"there is another table at {location.uri} already: leave columns, partitioning "
+                "and properties out to give it a name, or choose another place"
             )
         started = time.time()
         return Stage(
@@ -110,6 +110,10 @@ class Stage:
         sequence, time = int(self.head["sequence"]), self.head["committed_at"]
         head = Head.from_row(sequence, dt.datetime.fromisoformat(time), self.head, self.uri)
         return Snapshot.unborn(self.location, head)
+
+    def changed(self) -> Snapshot:
+        """As `snapshot`: all of it is to be changed."""
+        return self.snapshot()
 
     def commit(self, written: Sequence[WrittenLeaf]) -> Snapshot:
         """Create or replace the table together with its rows, in one snapshot.

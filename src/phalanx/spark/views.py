@@ -19,7 +19,7 @@ from phalanx.spark.relations import TABLE, VIEW
 
 
 @dataclass(frozen=True)
-class View:
+class PermanentView:
     """A view."""
 
     #: Its columns, as Spark's JSON, and the names that they have in the query.
@@ -60,7 +60,7 @@ class WriteView(TableRequest):
 
     #: `create`, `replace` or `create_or_replace`.
     mode: str
-    view: View
+    view: PermanentView
 
 
 @operation(WriteView)
