@@ -151,10 +151,10 @@ object Bridge extends Logging {
     case error: Exception if error.getMessage != null => error.getMessage match {
       case Marked(name, state, sentence) =>
         logDebug("a task failed", error)
-        throw new PhalanxFailure(sentence, Condition(name, state))
+        throw PhalanxFailure(sentence, Condition(name, state))
       case Unloaded() =>
         logDebug("a task did not start", error)
-        throw new PhalanxFailure(unfit(interpreter, "executors"), Condition.Environment)
+        throw PhalanxFailure(unfit(interpreter, "executors"), Condition.Environment)
       case _ => throw error
     }
   }

@@ -119,7 +119,7 @@ object KeepUsefulKeys extends Strategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
     // The whole plan comes first, and once; afterwards its parts come, which tell nothing.
     case ReturnAnswer(whole) =>
-      val changed = kept(whole)
+      val changed = CommonKeys(kept(whole))
       if (changed.fastEquals(whole)) Nil else planLater(ReturnAnswer(changed)) :: Nil
     case _ => Nil
   }

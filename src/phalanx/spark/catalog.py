@@ -157,7 +157,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
     columns = head.schema.arrow.names
     evolves = ("AUTOMATIC_SCHEMA_EVOLUTION",) if head.transactions == "strong" else ()
     return plain | {
-        "schema": spark_schema(head.schema.arrow),
+        "schema": spark_schema(head.schema.tagged),
         "properties": properties_of(snapshot),
         "partitioning": [field.to_json() for field in fields],
         "partition_schema": _partition_schema(head),

@@ -29,6 +29,7 @@ from phalanx.model.defaults import (
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import clock_text
 from phalanx.model.properties import VECTOR_DIMENSION
+from phalanx.model.schema import FIELD_ID
 from phalanx.model.spelling import value_text
 
 #: A type or schema as Spark writes it in JSON.
@@ -41,6 +42,8 @@ _COLLATIONS = "__COLLATIONS"
 #: Where Spark keeps the default of a column: SQL for new rows without it, and a constant, also as
 #: SQL, for existing ones.
 _CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+#: Where Spark keeps the id of a field, which it compares with the one that a query was made for.
+_ID = "__FIELD_ID"
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
 #: Where a column's comment is kept, and the rest of its Spark metadata.
@@ -117,7 +120,7 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
     kept = {}
     if "comment" in metadata:
         kept[COMMENT] = metadata.pop("comment")
-    for key in (_CURRENT, _EXISTS):
+    for key in (_CURRENT, _EXISTS, _ID):
         metadata.pop(key, None)
     if metadata:
         kept[SPARK_METADATA] = json.dumps(metadata)
@@ -217,6 +220,9 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
     metadata = json.loads(kept.get(SPARK_METADATA, "{}"))
     if COMMENT in kept:
         metadata["comment"] = kept[COMMENT]
+    id = (field.metadata or {}).get(FIELD_ID)
+    if id is not None:
+        metadata[_ID] = id.decode()
     default = new_default_of(field)
     if default is not None:
         existing = default_of(field)
@@ -360,7 +366,7 @@ def _quoted(text: str) -> str:
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """A table's schema as Spark sees it."""
+    """A table's schema as Spark sees it; with the ids of fields, where they have some."""
     return {"type": "struct", "fields": [_spark_field(field) for field in schema]}
 
 
