@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.partition_columns import Given
 from phalanx.model.schema import TableSchema
@@ -432,7 +433,9 @@ def _run(job: Rewriting, first: Snapshot, pool: Executor) -> None:
     """Run all steps in this process, one after the other."""
     newest: Snapshot | None = first
     while newest is not None:
-        for step in plan(newest, job.where, job.bounds):
+        leaves = newest.leaves.rows(_selected(newest, job.where))
+        progress.begin(sum(row.row_count or 0 for row in leaves), "rows")
+        for step in progress.counted(plan(newest, job.where, job.bounds), lambda step: step.rows):
             started = time.time()
             if job.is_over or not job.finish(newest, move(step, newest), pool, started):
                 break

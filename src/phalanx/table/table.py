@@ -18,6 +18,7 @@ from phalanx.model.evolution import Path
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.model.text import TextQuery
+from phalanx.progress import Progress, reported
 from phalanx.storage.location import Declaration, Location
 from phalanx.table import hybrid, indexes, ingest, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
@@ -223,6 +224,11 @@ class Table(ArrowDataset):
 
     It may name columns, and partition fields such as `ts_day`. A filter that cannot be parsed or
     names an unknown column raises InvalidInput.
+
+    `progress` is a function that is called with how much is done and how much there is, None if
+    that is not known; its unit depends on the call, such as rows or leaves. True shows a bar on
+    standard error, False nothing. By default, a bar shows on terminals and in notebooks when a call
+    takes longer than a moment.
 
     A table is also a pyarrow Dataset: DuckDB and Polars (`pl.scan_pyarrow_dataset`) push filters
     and columns down to it, so that they read only the partitions they need.
@@ -486,6 +492,7 @@ class Table(ArrowDataset):
         merge_schema: bool = False,
         *,
         buffer_bytes: int = BUFFER_BYTES,
+        progress: Progress = None,
         **options: Any,
     ) -> Table:
         """Add rows.
@@ -502,12 +509,13 @@ class Table(ArrowDataset):
             merge_schema: Add columns that `data` has and the table does not, in the same
                 transaction. Otherwise they are an error.
             buffer_bytes: How many bytes of rows to hold in memory before files are written.
+            progress: See `Table`.
             **options: See `Table`.
 
         Raises:
             InvalidInput: The rows do not fit the schema. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("append", progress), self.transaction(**options) as tx:
             tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
         return self
 
@@ -519,6 +527,7 @@ class Table(ArrowDataset):
         where: Filter | None = None,
         merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
+        progress: Progress = None,
         **options: Any,
     ) -> Table:
         """Replace all rows, or those of some partitions, or those that match a filter.
@@ -531,13 +540,14 @@ class Table(ArrowDataset):
             where: Replace the rows that match this filter. Every row of `data` must match it too.
             merge_schema: As in `append`.
             buffer_bytes: As in `append`.
+            progress: See `Table`.
             **options: See `Table`.
 
         Raises:
             InvalidInput: The rows do not fit the schema or do not match `where`, or both `where`
                 and `mode="partitions"` are given. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("overwrite", progress), self.transaction(**options) as tx:
             tx.overwrite(
                 data, mode, where=where, merge_schema=merge_schema, buffer_bytes=buffer_bytes
             )
@@ -587,6 +597,7 @@ class Table(ArrowDataset):
         when_matched: str = "update",
         when_not_matched: str = "insert",
         merge_schema: bool = False,
+        progress: Progress = None,
         **options: Any,
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key as a row of `data`, insert the others.
@@ -605,6 +616,7 @@ class Table(ArrowDataset):
             when_not_matched: "insert" or "ignore": what to do with source rows whose key the table
                 does not have.
             merge_schema: As in `append`.
+            progress: See `Table`.
             **options: See `Table`.
 
         Returns:
@@ -615,7 +627,7 @@ class Table(ArrowDataset):
                 rows have the same key, the rows do not fit the schema, or a new row lacks a column
                 that must not be NULL. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("merge", progress), self.transaction(**options) as tx:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
@@ -894,7 +906,7 @@ class Table(ArrowDataset):
         where: str | None = None,
         *,
         min_rows: int | None = None,
-        progress: Callable[[int, int], None] | bool = False,
+        progress: Progress = None,
         **parameters: Any,
     ) -> IndexReport:
         """Create an index on a column, and build it in every leaf, in one transaction.
@@ -912,7 +924,7 @@ class Table(ArrowDataset):
             where: Index only leaves that may hold a matching row, now and later.
             min_rows: Leave out leaves with fewer rows: they are read as a whole. The default is
                 1,000, for vectors 2,000, and for text 1.
-            progress: Called with the number of leaves that are done, and of all; True shows a bar.
+            progress: See `Table`.
             **parameters: For vectors `metric` ("l2", "cosine" or "dot"), `num_partitions`,
                 `num_sub_vectors`, `m` and `ef_construction`; for text `base_tokenizer`,
                 `language`, `with_position`, `max_token_length`, `lower_case`, `stem`,
@@ -922,9 +934,9 @@ class Table(ArrowDataset):
             InvalidInput: The column cannot be indexed like that, a parameter is not valid, the name
                 is taken, or the table is weak.
         """
-        with self._snapshot.location.naming_failures():
+        with self._snapshot.location.naming_failures(), reported("create_index", progress):
             report = indexes.create_index(
-                self._snapshot, column, kind, name, where, min_rows, progress, **parameters
+                self._snapshot, column, kind, name, where, min_rows, **parameters
             )
         self.refresh()
         return report
@@ -945,19 +957,20 @@ class Table(ArrowDataset):
         name: str | None = None,
         where: str | None = None,
         *,
-        progress: Callable[[int, int], None] | bool = False,
+        progress: Progress = None,
     ) -> IndexReport:
         """Build what indexes lack: rows that were written since, and new leaves.
 
         Args:
             name: The index; None for all of them.
             where: Look only at leaves that may hold a matching row.
-            progress: As in `create_index`.
+            progress: See `Table`.
 
         Raises:
             InvalidInput: There is no such index.
         """
-        report = indexes.refresh_indexes(self._snapshot, name, where, progress)
+        with reported("refresh_indexes", progress):
+            report = indexes.refresh_indexes(self._snapshot, name, where)
         self.refresh()
         return report
 
@@ -993,6 +1006,8 @@ class Table(ArrowDataset):
         older_than: dt.timedelta | str | None = None,
         dry_run: bool = False,
         force: bool = False,
+        *,
+        progress: Progress = None,
     ) -> VacuumReport:
         """Expire old snapshots and delete the files that no longer belong to any.
 
@@ -1012,7 +1027,8 @@ class Table(ArrowDataset):
             ConflictError: Other transactions kept committing; try again.
         """
         self._snapshot.refuse_listed("vacuumed")
-        report = vacuum(self._snapshot, older_than, dry_run, force)
+        with reported("vacuum", progress):
+            report = vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
         return report
@@ -1051,6 +1067,7 @@ class Table(ArrowDataset):
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
         partition_columns: bool = False,
+        progress: Progress = None,
     ) -> OptimizeReport:
         """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
@@ -1072,16 +1089,17 @@ class Table(ArrowDataset):
         Raises:
             InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
         """
-        report = optimize.optimize(
-            self._snapshot,
-            where,
-            target_rows,
-            target_bytes,
-            dry_run,
-            sort_by,
-            zorder_by,
-            partition_columns,
-        )
+        with reported("optimize", progress):
+            report = optimize.optimize(
+                self._snapshot,
+                where,
+                target_rows,
+                target_bytes,
+                dry_run,
+                sort_by,
+                zorder_by,
+                partition_columns,
+            )
         if not dry_run:
             self.refresh()
         return report
@@ -1095,6 +1113,7 @@ class Table(ArrowDataset):
         step_bytes: int | None = None,
         max_steps: int | None = None,
         dry_run: bool = False,
+        progress: Progress = None,
     ) -> RewriteReport:
         """Move rows that were written under earlier specs into partitions of the current spec.
 
@@ -1112,7 +1131,10 @@ class Table(ArrowDataset):
         Raises:
             InvalidInput: A limit is less than 1, or the table is weak.
         """
-        report = rewrite.rewrite(self._snapshot, where, step_rows, step_bytes, max_steps, dry_run)
+        with reported("rewrite", progress):
+            report = rewrite.rewrite(
+                self._snapshot, where, step_rows, step_bytes, max_steps, dry_run
+            )
         if not dry_run:
             self.refresh()
         return report
@@ -1131,10 +1153,15 @@ class Table(ArrowDataset):
         return advise(self._snapshot, leaf_bytes)
 
     @_naming_failures
-    def check(self) -> CheckReport:
-        """Check the table for damage. Changes nothing."""
+    def check(self, *, progress: Progress = None) -> CheckReport:
+        """Check the table for damage. Changes nothing.
+
+        Args:
+            progress: See `Table`.
+        """
         self._snapshot.refuse_listed("checked")
-        return check_table(self._snapshot)
+        with reported("check", progress):
+            return check_table(self._snapshot)
 
     @_naming_failures
     def repair(self, dry_run: bool = False, *, stray: str = "keep") -> RepairReport:

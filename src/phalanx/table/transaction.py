@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError, InvalidInput, PhalanxError
 from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
@@ -534,7 +535,8 @@ class TableTransaction:
 
     def _write(self, tables: Any, buffer_bytes: int, appends: bool = False) -> list[WrittenLeaf]:
         writer = PartitionedWriter(self._current(), self._pool, buffer_bytes, appends=appends)
-        return writer.write(tables)
+        progress.begin(None, "rows")
+        return writer.write(progress.counted(tables, lambda table: int(table.num_rows)))
 
 
 def all_match(tables: Any, predicate: Predicate) -> Any:
