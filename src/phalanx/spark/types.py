@@ -46,6 +46,14 @@ _CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
 _ID = "__FIELD_ID"
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
+#: How Spark's VARIANT lies in Arrow, and in files: its binary, in two parts. Where Spark takes
+#: values, the second part says what the struct is.
+_VARIANT = "variant"
+_VARIANT_PARTS = (
+    pa.field("value", pa.binary(), False),
+    pa.field("metadata", pa.binary(), False),
+)
+_MARK = {b"variant": b"true"}
 #: Where a column's comment is kept, and the rest of its Spark metadata.
 COMMENT = "comment"
 SPARK_METADATA = "spark:metadata"
@@ -96,6 +104,8 @@ def arrow_type(kind: SparkType, column: str) -> pa.DataType:
             return pa.string()
         if _DAY_TIME.fullmatch(kind):
             return pa.duration("us")
+        if kind == _VARIANT:
+            return pa.struct(_VARIANT_PARTS)
         raise InvalidInput(f"column {column!r} has the type {kind}, which Lance cannot store")
     match kind["type"]:
         case "array":
@@ -386,6 +396,9 @@ def exchange_type(kind: SparkType) -> pa.DataType:
             return pa.null()
         if _TIME.fullmatch(kind):
             return pa.time64("ns")
+        if kind == _VARIANT:
+            value, metadata = _VARIANT_PARTS
+            return pa.struct([value, metadata.with_metadata(_MARK)])
         return arrow_type(kind, "")
     match kind["type"]:
         case "array":
@@ -406,7 +419,7 @@ def exchange_type(kind: SparkType) -> pa.DataType:
 
 def cast(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
     """Values in another type, one by one the same. Raises InvalidInput where one is not."""
-    if array.type == type:
+    if _is_like(array.type, type):
         return array
     try:
         return _cast(array, type)
@@ -416,8 +429,18 @@ def cast(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         ) from None
 
 
+def _holds_variants(type: pa.DataType) -> bool:
+    """Whether a type has marks of Spark's VARIANT, which Arrow leaves out when it compares."""
+    children = [type.field(at) for at in range(type.num_fields)] if pa.types.is_nested(type) else []
+    return any((child.metadata or {}) == _MARK or _holds_variants(child.type) for child in children)
+
+
+def _is_like(type: pa.DataType, wanted: pa.DataType) -> bool:
+    return bool(type == wanted) and not _holds_variants(wanted)
+
+
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    if array.type == type:
+    if _is_like(array.type, type):
         return array
     t = pa.types
     source = array.type
