@@ -132,6 +132,7 @@ class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with Supports
       }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties(),
+      "constraints" -> Constraints.sql(info.constraints().toSeq),
       // What DataFrameWriter names where its user names no format.
       "default_provider" -> SQLConf.get.defaultDataSourceName)
     val reply = call("stage_table", arguments ++ more: _*)
@@ -174,7 +175,7 @@ class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with Supports
       Map("change" -> "move_column", "column" -> c.fieldNames, "position" -> position(c.position))
     case c: DeleteColumn => Map("change" -> "drop_column", "column" -> c.fieldNames,
       "if_exists" -> c.ifExists)
-    case other => Map("change" -> other.getClass.getSimpleName)
+    case other => Constraints.change(other).getOrElse(Map("change" -> other.getClass.getSimpleName))
   }
 
   /** The default of a column, if it has one: its SQL, its value now, and whether that is always its value. */
@@ -190,7 +191,8 @@ class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with Supports
     }
 
   override def capabilities(): util.Set[TableCatalogCapability] =
-    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
+    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
+      TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
 
   /** Partition new rows by other fields; each is written as in CREATE TABLE. */
   def alterPartitioning(ident: Identifier, add: Option[String], drop: Option[String]): Unit = {

@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
@@ -39,6 +40,7 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def schema(): StructType = struct
   override def columns(): Array[Column] = CatalogV2Util.structTypeToV2Columns(struct, true)
   override def partitioning(): Array[Transform] = transforms
+  override def constraints(): Array[Constraint] = Constraints.of(described)
 
   override def properties(): util.Map[String, String] =
     described.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava

@@ -53,8 +53,12 @@ class TableChange:
     default: ColumnDefault | None = None
     #: Where the column comes: `first`, or after another one.
     position: Any = None
-    #: Whether a column that is dropped may be missing.
+    #: Whether a column or constraint that is dropped may be missing.
     if_exists: bool = False
+    #: A constraint: its name, its condition in SQL, and the version whose rows satisfy it.
+    constraint: str = ""
+    sql: str = ""
+    validated: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +160,15 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
                 tx.set_default(path, None)
             else:
                 tx.set_default(path, default.of(constant(default, None, path[-1])))
+        case "add_constraint":
+            if change.validated is None:
+                raise InvalidInput(
+                    f"the constraint {change.constraint!r} is none that rows can be checked by: a "
+                    "table has only CHECK constraints that are enforced"
+                )
+            tx.add_constraint(change.constraint, change.sql, int(change.validated))
+        case "drop_constraint":
+            tx.drop_constraint(change.constraint, change.if_exists)
         case "comment":
             tx.describe_column(path, {COMMENT: change.comment})
         case "move_column":

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists, TableNotFound
+from phalanx.model.constraints import PREFIX, constraints_of
 from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import metadata_tables
 from phalanx.spark.dispatch import Reply, operation
@@ -149,6 +150,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "runtime_columns": [],
         "one_spec": False,
         "partition_schema": {"type": "struct", "fields": []},
+        "constraints": {},
         "capabilities": ["BATCH_READ"],
     }
     if about is not None:
@@ -161,6 +163,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "properties": properties_of(snapshot),
         "partitioning": [field.to_json() for field in fields],
         "partition_schema": _partition_schema(head),
+        "constraints": constraints_of(head.properties),
         "metadata_columns": [
             {"name": name, "type": type, "comment": comment}
             for name, type, comment in _METADATA_COLUMNS
@@ -198,8 +201,9 @@ def _is_blurred(field: Reported) -> bool:
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """The properties that Spark shows: the table's own, and those that are worked out."""
     head = snapshot.head
+    shown = {k: v for k, v in head.properties.items() if not k.startswith(PREFIX)}
     return {
-        **head.properties,
+        **shown,
         "provider": "phalanx",
         "location": snapshot.location.uri,
         TRANSACTIONS.name: head.transactions,
@@ -228,6 +232,8 @@ class StageTable(TableRequest):
     partitioning: Sequence[SparkTransform]
     partition_by: str | None = None
     properties: Mapping[str, str]
+    #: CHECK constraints: conditions in SQL by their names; null for a constraint of another kind.
+    constraints: Mapping[str, str | None] = field(default_factory=dict)
     #: What Spark says as the provider where nobody has said one; empty if it does not.
     default_provider: str = ""
     #: Whether a table that lies at the location already may get the name.
@@ -274,6 +280,7 @@ def stage_table(request: StageTable) -> Reply:
         stage = Stage.naming(location, schema, entries, properties, link)
     else:
         stage = Stage.make(location, exists, schema, entries, transactions, properties, link)
+        stage = stage.constrained(_checked(request.constraints))
     return describe(stage.snapshot()) | {"handle": stage.to_json()}
 
 
@@ -286,6 +293,17 @@ def _check_provider(request: StageTable) -> None:
         f"the catalog {request.catalog.name} makes tables of Phalanx, not of {provider}: write "
         "USING phalanx, or leave USING out"
     )
+
+
+def _checked(constraints: Mapping[str, str | None]) -> dict[str, str]:
+    """The conditions of new constraints. Raises InvalidInput for one that is not CHECK."""
+    for name, sql in constraints.items():
+        if sql is None:
+            raise InvalidInput(
+                f"the constraint {name!r} is none that rows can be checked by: a table has only "
+                "CHECK constraints that are enforced"
+            )
+    return {name: sql for name, sql in constraints.items() if sql is not None}
 
 
 def _place(text: str, warehouse: Warehouse) -> Location:

@@ -6,12 +6,13 @@ import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists
+from phalanx.model.constraints import PREFIX
 from phalanx.model.specs import CustomField
 from phalanx.spark.relations import Link
 from phalanx.storage.head import Head
@@ -67,6 +68,17 @@ class Stage:
         head = first_head(schema, partition_by, transactions or "strong", properties)
         started = time.time()
         return Stage(location.uri, head.to_metadata(), location.options, started, link=link)
+
+    def constrained(self, constraints: Mapping[str, str]) -> Stage:
+        """The same table with constraints. Raises InvalidInput for a weak table."""
+        if not constraints:
+            return self
+        head = self.snapshot().head
+        if head.transactions == "weak":
+            raise InvalidInput(f"the table {self.uri} is weak, and can have no constraints")
+        properties = {PREFIX + name: sql for name, sql in constraints.items()}
+        head = replace(head, properties={**head.properties, **properties})
+        return replace(self, head=head.to_metadata())
 
     @staticmethod
     def naming(

@@ -145,6 +145,8 @@ class WriteTask:
                 pool,
                 file_bytes=self.job.file_bytes,
                 appends=self.job.mode == "append",
+                # Spark itself checks constraints, but not those of a stream.
+                checks=self.job.query is not None,
             )
             return writer.write(tables)
 

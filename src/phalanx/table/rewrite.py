@@ -251,7 +251,7 @@ def move(step: RewriteStep, snapshot: Snapshot | None = None) -> Moved:
         counts.append(sum(part.rows for part in parts))
     with ThreadPoolExecutor(WRITERS) as pool:
         tables = _read(step, fragments, schema, pool)
-        written = PartitionedWriter(snapshot, pool, BUFFER_BYTES).write(tables)
+        written = PartitionedWriter(snapshot, pool, BUFFER_BYTES, checks=False).write(tables)
     moved = sum(leaf.rows for leaf in written)
     if moved != sum(counts):
         raise CorruptTable(

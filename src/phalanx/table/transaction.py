@@ -28,6 +28,7 @@ from phalanx.table.filters import Filter, Parameters, predicate_of
 from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
+from phalanx.table.operations.constraint import AddConstraint, DropConstraint
 from phalanx.table.operations.delete import Delete
 from phalanx.table.operations.drop_partitions import DropPartitions
 from phalanx.table.operations.evolve import (
@@ -433,6 +434,20 @@ class TableTransaction:
             self._transaction.run(SetProperties(dict(values)))
         if ANCHOR.name in values:
             self._publishes = values[ANCHOR.name] == "commit"
+
+    @_exclusive
+    def add_constraint(self, name: str, sql: str, validated: int) -> None:
+        """Add a condition that all rows of the version `validated` satisfy."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(AddConstraint(name, sql, validated))
+
+    @_exclusive
+    def drop_constraint(self, name: str, if_exists: bool = False) -> None:
+        """Drop a condition of rows."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(DropConstraint(name, if_exists))
 
     @_exclusive
     def evolve_partitioning(

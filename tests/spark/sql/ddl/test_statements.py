@@ -87,11 +87,16 @@ STATEMENTS = [
         "has no CLUSTER BY",
         "partition by `bucket(N, c)`; `optimize` sorts",
     ),
+    yes(
+        "CREATE TABLE … CHECK",
+        "CREATE TABLE {db}.k (id INT, CONSTRAINT positive CHECK (id > 0))",
+        note="enforced, also for rows that come from Python",
+    ),
     no(
-        "CREATE TABLE … CHECK, PRIMARY KEY, …",
-        "CREATE TABLE {db}.x (id INT, CHECK (id > 0))",
-        "does not support table constraint",
-        "constraints are not kept, and so not enforced",
+        "CREATE TABLE … PRIMARY KEY, UNIQUE, FOREIGN KEY",
+        "CREATE TABLE {db}.x (id INT, PRIMARY KEY (id))",
+        "only CHECK constraints",
+        "Spark does not enforce them",
     ),
     no(
         "CREATE TABLE … GENERATED ALWAYS AS",
@@ -144,11 +149,11 @@ STATEMENTS = [
         "ALTER TABLE {db}.b ADD PARTITION FIELD truncate(10, id)",
         note="of Phalanx, as in Iceberg",
     ),
-    no(
-        "ALTER TABLE … ADD CONSTRAINT",
+    yes(
+        "ALTER TABLE … ADD | DROP CONSTRAINT",
         "ALTER TABLE {db}.c ADD CONSTRAINT k CHECK (id > 0)",
-        "does not support table constraint",
-        "as above",
+        "ALTER TABLE {db}.c DROP CONSTRAINT k",
+        note="`CHECK`; the rows that are there are checked first",
     ),
     no(
         "ALTER TABLE … SET LOCATION",
