@@ -54,16 +54,19 @@ object CommonKeys {
   }
 
   private def matches(a: Expression, b: Expression, equal: Seq[(Expression, Expression)]): Boolean = {
-    val alike = (a, b) match {
-      case (_: Attribute, _: Attribute) => true
-      case (x: TransformExpression, y: TransformExpression) => x.isCompatible(y)
-      case _ => false
-    }
     def is(key: Expression, side: Expression) = side match {
       case column: Attribute => key.references.size == 1 && key.references.head.semanticEquals(column)
       case _ => false
     }
-    alike && equal.exists { case (x, y) => is(a, x) && is(b, y) }
+    equal.exists { case (x, y) => is(a, x) && is(b, y) } && alike(a, b)
+  }
+
+  private def alike(a: Expression, b: Expression): Boolean = (a, b) match {
+    case (_: Attribute, _: Attribute) => true
+    // Functions of different kinds say so by an exception.
+    case (x: TransformExpression, y: TransformExpression) =>
+      try x.isCompatible(y) catch { case _: UnsupportedOperationException => false }
+    case _ => false
   }
 
   /** Whether keys that would be given up may be of use to another join of the query. */

@@ -2,7 +2,7 @@ package org.apache.spark.sql.phalanx
 
 import org.apache.spark.sql.{SparkSession, classic}
 import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier
-import org.apache.spark.sql.catalyst.plans.logical.{CreateTableAsSelect, LogicalPlan, ReplaceTableAsSelect, TableSpecBase}
+import org.apache.spark.sql.catalyst.plans.logical.{CreateTable, CreateTableAsSelect, LogicalPlan, ReplaceTable, ReplaceTableAsSelect, TableSpecBase}
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 
 /** Names of tables, as a session understands them. */
@@ -19,12 +19,14 @@ object Names {
 }
 
 /**
- * Refuses `CREATE TABLE … USING parquet AS SELECT` in a catalog of Phalanx. The catalog itself cannot:
- * a DataFrame that is saved as a table names Spark's default format where its user names none.
+ * Refuses `CREATE TABLE … USING parquet` in a catalog of Phalanx. The catalog itself cannot: a frame or
+ * stream that is written to a table names Spark's default format where its user names none.
  */
 object Providers {
   def checked(plan: LogicalPlan): LogicalPlan = {
     plan.foreach {
+      case create: CreateTable => check(create.name, create.tableSpec)
+      case replace: ReplaceTable => check(replace.name, replace.tableSpec)
       case create: CreateTableAsSelect => check(create.name, create.tableSpec)
       case replace: ReplaceTableAsSelect => check(replace.name, replace.tableSpec)
       case _ =>

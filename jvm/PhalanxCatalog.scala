@@ -98,7 +98,7 @@ class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with Supports
     listTables(namespace).map(TableSummary.of(_, TableSummary.MANAGED_TABLE_TYPE))
 
   override def createTable(ident: Identifier, info: TableInfo): Table = {
-    stage(ident, "create", info, "names" -> true, "default_provider" -> "").commitStagedChanges()
+    stage(ident, "create", info, "names" -> true).commitStagedChanges()
     loadTable(ident)
   }
 
@@ -133,7 +133,7 @@ class PhalanxCatalog extends PhalanxViews with StagingTableCatalog with Supports
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties(),
       "constraints" -> Constraints.sql(info.constraints().toSeq),
-      // What DataFrameWriter names where its user names no format.
+      // What writers of frames and streams name where their user names no format.
       "default_provider" -> SQLConf.get.defaultDataSourceName)
     val reply = call("stage_table", arguments ++ more: _*)
     if (reply.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))

@@ -108,18 +108,15 @@ def test_time_travel(evolved):
 
 def test_a_frame_does_not_read_another_column_that_took_a_name(lake):
     """Spark compares the ids of columns with those that a frame was made for."""
-    lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, 'old' AS s, named_struct('a', 1) AS x")
+    lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, 'old' AS s")
     frame = lake.spark.table(lake["i"])
     lake.sql("ALTER TABLE {db}.i ADD COLUMN more INT")
-    assert frame.collect() == [(1, "old", (1,))]
-    for column in ("s", "x.a"):
-        lake.sql(f"ALTER TABLE {{db}}.i ADD COLUMN {column}2 INT")
-        lake.sql(f"ALTER TABLE {{db}}.i DROP COLUMN {column}")
-        lake.sql(f"ALTER TABLE {{db}}.i ADD COLUMN {column} {'STRING' if column == 's' else 'INT'}")
-        with pytest.raises(AnalysisException, match="INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS"):
-            frame.collect()
-        frame = lake.spark.table(lake["i"])
-        assert frame.count() == 1
+    assert frame.where("id = 1").collect() == [(1, "old")]
+    lake.sql("ALTER TABLE {db}.i DROP COLUMN s")
+    lake.sql("ALTER TABLE {db}.i ADD COLUMN s STRING")
+    with pytest.raises(AnalysisException, match="INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS"):
+        frame.collect()
+    assert lake.spark.table(lake["i"]).collect() == [(1, None, None)]
 
 
 def test_ids_stay_with_their_table(lake):
