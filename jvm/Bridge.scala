@@ -12,7 +12,7 @@ import scala.util.control.NonFatal
 import com.fasterxml.jackson.databind.JsonNode
 import net.razorvine.pickle.Pickler
 
-import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException, SparkRuntimeException}
+import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException}
 import org.apache.spark.api.python.{PythonFunction, PythonUtils, PythonWorkerUtils, SimplePythonFunction, SpecialLengths}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.AnalysisException
@@ -68,13 +68,15 @@ object Bridge extends Logging {
 
   /** The version of an interpreter. Fails where it cannot do the work. */
   private def version(interpreter: String): String = {
-    val look = "import sys, phalanx, pyspark_phalanx; print('%d.%d' % sys.version_info[:2])"
+    // `import phalanx` alone loads nothing else, and loading Lance takes long.
+    val look = "import sys, phalanx, pyspark_phalanx; from importlib.util import find_spec; " +
+      "assert find_spec('lance') and find_spec('pyarrow'); print('%d.%d' % sys.version_info[:2])"
     val said = new StringBuilder
     val quiet = ProcessLogger(out => (), err => said.append(err).append('\n'))
     try Process(Seq(interpreter, "-c", look), None, "PYTHONPATH" -> path).!!(quiet).trim catch {
       case error: Exception =>
         logDebug(s"$interpreter: $said", error)
-        throw refusal(unfit(interpreter, "planner"))
+        throw refusal(unfit(interpreter, "planner"), Condition.Environment)
     }
   }
 
@@ -106,7 +108,8 @@ object Bridge extends Logging {
     val error = reply.get("error")
     if (error != null) {
       logDebug(s"$op failed: ${error.path("trace").asText()}")
-      throw refusal(error.get("message").asText())
+      throw refusal(error.get("message").asText(),
+        Condition(error.get("condition").asText(), error.get("state").asText()))
     }
     reply
   }
@@ -123,7 +126,7 @@ object Bridge extends Logging {
     def ended(error: SparkException) = {
       logDebug(s"the planner did not answer $op", error)
       refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +
-        "run this again; if it ends again, the driver's standard error says why")
+        "run this again; if it ends again, the driver's standard error says why", Condition.Environment)
     }
     try send(asked) catch {
       case error: SparkException =>
@@ -136,35 +139,26 @@ object Bridge extends Logging {
   private def onlyLooks(op: String): Boolean =
     Json.mapper.readTree(send(request("only_looks", "name" -> op))).path("looks").asBoolean()
 
-  def refusal(message: String): AnalysisException =
-    new Refusal(message)
-
-  /** What fails a job with one sentence: Spark shows errors that have a condition as they are, and
-   *  all others with the stacks of all processes. */
-  private def failure(sentence: String): SparkRuntimeException =
-    new SparkRuntimeException("_LEGACY_ERROR_USER_RAISED_EXCEPTION", Map("errorMessage" -> sentence))
+  def refusal(message: String, condition: Condition = Condition.Invalid): AnalysisException =
+    new PhalanxRefusal(message, condition)
 
   private val Unloaded =
     """(?s).*(?:No module named '(?:pyspark_phalanx|phalanx|pyarrow|lance)|Cannot run program).*""".r
-  private val Marked = """(?s).*\[\[phalanx: (.*?)\]\].*""".r
+  private val Marked = """(?s).*\[\[phalanx (\w+) (\w+): (.*?)\]\].*""".r
 
   /** The error of a task with the sentence that Python gave, if it gave one. */
   def inTask[T](interpreter: String)(body: => T): T = try body catch {
     case error: Exception if error.getMessage != null => error.getMessage match {
-      case Marked(sentence) =>
+      case Marked(name, state, sentence) =>
         logDebug("a task failed", error)
-        throw failure(sentence)
+        throw PhalanxFailure(sentence, Condition(name, state))
       case Unloaded() =>
         logDebug("a task did not start", error)
-        throw failure(unfit(interpreter, "executors"))
+        throw PhalanxFailure(unfit(interpreter, "executors"), Condition.Environment)
       case _ => throw error
     }
   }
 }
-
-/** What Python refuses, in its words. */
-private class Refusal(sentence: String)
-  extends AnalysisException(sentence, None, None, None, None, Map.empty[String, String], Array.empty)
 
 /**
  * Spark ends Python workers that have been idle for a minute, and a new planner takes most of a

@@ -25,23 +25,29 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *
  * Tables that have been created or replaced with rows appear together with them, in one snapshot.
  */
-class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionCatalog {
+class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespaces with FunctionCatalog {
 
   private var catalog: String = _
-  private var settings: JsonNode = _
+  private var confs: JsonNode = _
 
   override def initialize(name: String, options: CaseInsensitiveStringMap): Unit = {
     catalog = name
-    settings = Json.node(Map("name" -> name, "confs" -> options.asCaseSensitiveMap()))
+    confs = Json.node(options.asCaseSensitiveMap())
   }
+
+  /** The catalog as Python knows it. */
+  def settings: Map[String, Any] =
+    Map("name" -> catalog, "confs" -> confs, "case_sensitive" -> SQLConf.get.caseSensitiveAnalysis)
+
+  override def toString: String = s"catalog $catalog"
 
   override def name(): String = catalog
 
   override def defaultNamespace(): Array[String] = Array("default")
 
-  private def parts(ident: Identifier): Seq[String] = ident.namespace().toSeq :+ ident.name()
+  override protected def parts(ident: Identifier): Seq[String] = ident.namespace().toSeq :+ ident.name()
 
-  private def call(op: String, arguments: (String, Any)*): JsonNode =
+  override protected def call(op: String, arguments: (String, Any)*): JsonNode =
     Bridge.call(op, Seq("catalog" -> settings) ++ arguments: _*)
 
   // Tables
@@ -49,8 +55,11 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
     val reply = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
-    new PhalanxTable(catalog +: parts(ident), reply)
+    table(ident, reply)
   }
+
+  override protected def table(ident: Identifier, described: JsonNode): Table =
+    new PhalanxTable(catalog +: parts(ident), described)
 
   override def loadTable(ident: Identifier): Table = ident match {
     case path: PhalanxPath if path.declared.nonEmpty => load(ident, "declared" -> path.declared)
@@ -88,8 +97,7 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
     listTables(namespace).map(TableSummary.of(_, TableSummary.MANAGED_TABLE_TYPE))
 
   override def createTable(ident: Identifier, info: TableInfo): Table = {
-    val staged = stage(ident, "create", info)
-    staged.commitStagedChanges()
+    stage(ident, "create", info, "names" -> true).commitStagedChanges()
     loadTable(ident)
   }
 
@@ -122,13 +130,20 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
         default(column.name, column.dataType, Defaults.of(column)).map(column.name -> _)
       }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
-      "properties" -> info.properties())
+      "properties" -> info.properties(),
+      "constraints" -> Constraints.sql(info.constraints().toSeq),
+      // What writers of frames and streams name where their user names no format.
+      "default_provider" -> SQLConf.get.defaultDataSourceName)
     val reply = call("stage_table", arguments ++ more: _*)
     if (reply.has("exists")) throw new TableAlreadyExistsException(catalog +: parts(ident))
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     if (reply.has("no_namespace")) throw new NoSuchNamespaceException(catalog +: ident.namespace())
     new PhalanxStagedTable(catalog +: parts(ident), reply)
   }
+
+  /** The refusal of a table of another format. */
+  def foreign(provider: String): Exception = Bridge.refusal(
+    s"the catalog $catalog makes tables of Phalanx, not of $provider: write USING phalanx, or leave USING out")
 
   override def alterTable(ident: Identifier, changes: TableChange*): Table = {
     lazy val columns = CatalogV2Util.v2ColumnsToStructType(loadTable(ident).columns())
@@ -159,7 +174,7 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
       Map("change" -> "move_column", "column" -> c.fieldNames, "position" -> position(c.position))
     case c: DeleteColumn => Map("change" -> "drop_column", "column" -> c.fieldNames,
       "if_exists" -> c.ifExists)
-    case other => Map("change" -> other.getClass.getSimpleName)
+    case other => Constraints.change(other).getOrElse(Map("change" -> other.getClass.getSimpleName))
   }
 
   /** The default of a column, if it has one: its SQL, its value now, and whether that is always its value. */
@@ -175,7 +190,8 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
     }
 
   override def capabilities(): util.Set[TableCatalogCapability] =
-    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
+    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
+      TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
 
   /** Partition new rows by other fields; each is written as in CREATE TABLE. */
   def alterPartitioning(ident: Identifier, add: Option[String], drop: Option[String]): Unit = {
@@ -221,8 +237,14 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
       throw new NamespaceAlreadyExistsException(catalog +: namespace)
     }
 
-  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit =
-    throw Bridge.refusal(s"a namespace of the catalog $catalog has no properties that can be changed")
+  override def alterNamespace(namespace: Array[String], changes: NamespaceChange*): Unit = {
+    val values: Map[String, Any] = changes.map {
+      case set: NamespaceChange.SetProperty => set.property -> set.value
+      case removed: NamespaceChange.RemoveProperty => removed.property -> null
+    }.toMap
+    val reply = call("alter_namespace", "namespace" -> namespace, "changes" -> values)
+    if (reply.has("missing")) throw new NoSuchNamespaceException(catalog +: namespace)
+  }
 
   override def dropNamespace(namespace: Array[String], cascade: Boolean): Boolean = {
     val reply = call("drop_namespace", "namespace" -> namespace, "cascade" -> cascade)
@@ -246,7 +268,7 @@ class PhalanxCatalog extends SparkCatalog with SupportsNamespaces with FunctionC
       val known = procedures.keys.toSeq.sorted.mkString(", ")
       throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
     }
-    new PhalanxProcedure(catalog, described.get, settings)
+    new PhalanxProcedure(catalog, described.get, () => settings)
   }
 
   // Functions: the transforms, as Spark needs them to cluster and join by partition

@@ -18,6 +18,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
+    // With the hints, because what does not fit is refused as soon as tables are known.
+    extensions.injectHintResolutionRule(new MergeSchema(_))
     extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.
@@ -120,7 +122,7 @@ object KeepUsefulKeys extends Strategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
     // The whole plan comes first, and once; afterwards its parts come, which tell nothing.
     case ReturnAnswer(whole) =>
-      val changed = kept(whole)
+      val changed = CommonKeys(kept(whole))
       if (changed.fastEquals(whole)) Nil else planLater(ReturnAnswer(changed)) :: Nil
     case _ => Nil
   }

@@ -8,7 +8,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.catalyst.parser.ParserInterface
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 import org.apache.spark.sql.classic
-import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 import org.apache.spark.sql.execution.command.LeafRunnableCommand
 import org.apache.spark.sql.types.{DataType, StructType}
 
@@ -35,10 +34,11 @@ class PhalanxParser(spark: ParserInterface) extends SparkParser(spark) {
 
   /** Whether another format, whose parser is behind this one, has the table and knows the statement. */
   private def isTheirs(name: Seq[String], text: String): Boolean =
-    !AlterPartitioning.place(classic.SparkSession.active, name)._1.isInstanceOf[PhalanxCatalog] &&
+    !Names.resolved(classic.SparkSession.active, name)._1.isInstanceOf[PhalanxCatalog] &&
       Try(spark.parsePlan(text)).isSuccess
 
-  override def parsePlan(text: String): LogicalPlan = ours(text).getOrElse(spark.parsePlan(text))
+  override def parsePlan(text: String): LogicalPlan =
+    ours(text).getOrElse(Providers.checked(spark.parsePlan(text)))
   override def parseExpression(text: String): Expression = spark.parseExpression(text)
   override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
   override def parseFunctionIdentifier(text: String): FunctionIdentifier =
@@ -56,23 +56,12 @@ case class AlterPartitioning(name: Seq[String], add: Option[String], drop: Optio
     extends LeafRunnableCommand {
 
   override def run(session: SparkSession): Seq[Row] = {
-    AlterPartitioning.place(session.asInstanceOf[classic.SparkSession], name) match {
-      case (ours: PhalanxCatalog, ident) => ours.alterPartitioning(ident, add, drop)
-      case (other, _) => throw Bridge.refusal(
+    val (catalog, ident) = Names.resolved(session, name)
+    catalog match {
+      case ours: PhalanxCatalog => ours.alterPartitioning(ident, add, drop)
+      case other => throw Bridge.refusal(
         s"${name.mkString(".")} is in the catalog ${other.name()}, and PARTITION FIELD is for tables of Phalanx")
     }
     Seq.empty
-  }
-}
-
-object AlterPartitioning {
-  /** The catalog of a table, and what the table is called there. */
-  def place(session: classic.SparkSession, name: Seq[String]): (CatalogPlugin, Identifier) = {
-    val manager = session.sessionState.catalogManager
-    val (catalog, rest) =
-      if (name.size > 1 && manager.isCatalogRegistered(name.head)) (manager.catalog(name.head), name.tail)
-      else (manager.currentCatalog, name)
-    val namespace = if (rest.size > 1) rest.init.toArray else manager.currentNamespace
-    (catalog, Identifier.of(namespace, rest.last))
   }
 }

@@ -12,10 +12,12 @@ import org.apache.spark.sql.connector.read.Scan
 import org.apache.spark.sql.types.{DataType, StructType}
 
 /** A procedure as Python describes it: `CALL <catalog>.system.<name>(…)`. */
-class PhalanxProcedure(catalog: String, described: JsonNode, settings: JsonNode)
+class PhalanxProcedure(catalog: String, described: JsonNode, settings: () => Map[String, Any])
     extends UnboundProcedure with BoundProcedure {
 
   override def name(): String = described.get("name").asText()
+
+  override def toString: String = s"$catalog.system.${name()}"
 
   override def description(): String = described.get("description").asText()
 
@@ -42,11 +44,17 @@ class PhalanxProcedure(catalog: String, described: JsonNode, settings: JsonNode)
   private def forget(table: Seq[String]): Unit =
     CachedQueries.refresh(SparkSession.active, catalog +: table)
 
+  /** The current namespace, if it is one of the procedure's catalog. */
+  private def namespace: Seq[String] = {
+    val manager = SparkSession.active.sessionState.catalogManager
+    if (manager.currentCatalog.name() == catalog) manager.currentNamespace.toSeq else Seq.empty
+  }
+
   override def call(input: InternalRow): util.Iterator[Scan] = {
     val arguments = parameters().zipWithIndex.map { case (one, at) =>
       one.name() -> Json.value(input.get(at, one.dataType()), one.dataType())
     }.toMap
-    val asked = Seq("catalog" -> settings, "name" -> name(), "arguments" -> arguments, Cluster.now)
+    val asked = Seq("catalog" -> settings(), "namespace" -> namespace, "name" -> name(), "arguments" -> arguments, Cluster.now)
     var done = Bridge.call("call_procedure", asked: _*)
     while (done.has("work")) {
       val messages = work(Json.each(done.get("work")).map(Json.bytes))

@@ -142,6 +142,7 @@ class PhalanxScan(
   private var planned: Option[JsonNode] = None
   private var tasks: Option[Seq[InputPartition]] = None
   private var packed = false
+  private var chosen: Option[Seq[Int]] = None
 
   // Spark wants a column even where a query needs none: Python counts rows in a dummy one.
   private val outgoing = if (struct.isEmpty) new StructType().add("_", ByteType) else struct
@@ -181,6 +182,9 @@ class PhalanxScan(
   /** Do without partition keys: small leaves share tasks. */
   def pack(): Unit = packed = true
 
+  /** Only some of the keys, by their places and in that order. */
+  def choose(keys: Seq[Int]): Unit = chosen = Some(keys)
+
   /** Why its rows are shuffled for a join by its partition columns; set when all is planned. */
   @volatile var shuffled: Option[String] = None
 
@@ -207,8 +211,11 @@ class PhalanxScan(
     }.map(_.get("leaf").asInt())
   }
 
-  private def reported: Seq[Transform] =
-    Json.each(plan.get("partitioning")).map(Json.transform(_: JsonNode))
+  private def reported: Seq[Transform] = {
+    val all = Json.each(plan.get("partitioning")).map(Json.transform(_: JsonNode))
+    // A plan that has changed since may have no keys.
+    if (all.isEmpty) all else chosen.fold(all)(_.map(all))
+  }
 
   override def planInputPartitions(): Array[InputPartition] = synchronized {
     if (tasks.isEmpty) {
@@ -222,7 +229,11 @@ class PhalanxScan(
       tasks = Some(Json.each(listed).map { task =>
         val command = Json.bytes(task.get("command"))
         if (packed || !task.has("key")) PhalanxPartition(command): InputPartition
-        else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
+        else {
+          val key = Json.row(task.get("key"), kinds)
+          PhalanxKeyedPartition(command, chosen.fold(key)(places =>
+            InternalRow.fromSeq(places.map(at => key.get(at, kinds(at))))))
+        }
       })
     }
     tasks.get.toArray
@@ -280,7 +291,7 @@ class PhalanxScan(
     Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
 
   /** Spark reads two scans that are equal only once. */
-  private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime)
+  private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime, chosen)
 
   override def equals(other: Any): Boolean = other match {
     case scan: PhalanxScan => scan.identity == identity

@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.catalog._
+import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
@@ -24,7 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunctions: Boolean = true)
     extends SparkTable with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
-    with SupportsRowLevelOperations with SupportsSchemaEvolution {
+    with SupportsRowLevelOperations with SupportsSchemaEvolution with PhalanxPartitions {
 
   val handle: JsonNode = described.get("handle")
   private val struct: StructType = Json.struct(described.get("schema"))
@@ -33,11 +34,13 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   private val abilities = Json.strings(described.get("capabilities"))
 
   override def name(): String = names.mkString(".")
+  override def toString: String = name()
   override def id(): String = described.get("id").asText()
   override def version(): String = described.get("version").asText()
   override def schema(): StructType = struct
   override def columns(): Array[Column] = Columns.of(struct)
   override def partitioning(): Array[Transform] = transforms
+  override def constraints(): Array[Constraint] = Constraints.of(described)
 
   override def properties(): util.Map[String, String] =
     described.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
@@ -45,9 +48,14 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def capabilities(): util.Set[TableCapability] =
     abilities.map(TableCapability.valueOf).toSet.asJava
 
-  /** What a write may change by itself: it may add columns. */
-  override def supportsColumnChange(change: TableChange.ColumnChange): Boolean =
-    change.isInstanceOf[TableChange.AddColumn]
+  /** What a write may change by itself: it may add columns, and make types wider. */
+  override def supportsColumnChange(change: TableChange.ColumnChange): Boolean = change match {
+    case _: TableChange.AddColumn => true
+    case wider: TableChange.UpdateColumnType =>
+      Bridge.call("can_widen", "table" -> handle, "column" -> wider.fieldNames,
+        "type" -> wider.newDataType.json).get("possible").asBoolean()
+    case _ => false
+  }
 
   override def metadataColumns(): Array[MetadataColumn] =
     Json.each(described.get("metadata_columns")).map { column =>
@@ -58,19 +66,26 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new PhalanxScanBuilder(this, options)
 
+  /** What changes rows asks first: a metadata table has none of its own. */
+  private def changing[T](change: => T): T =
+    if (handle.path("about").asText().isEmpty || handle.get("about").isNull) change
+    else throw Bridge.refusal(s"${name()} shows the metadata of a table, and cannot be changed")
+
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =
-    new PhalanxWriteBuilder(this, info)
+    changing(new PhalanxWriteBuilder(this, info))
 
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder =
-    () => new PhalanxRowChange(this, info)
+    changing(() => new PhalanxRowChange(this, info))
 
-  override def canDeleteWhere(predicates: Array[Predicate]): Boolean =
+  override def canDeleteWhere(predicates: Array[Predicate]): Boolean = changing {
     Bridge.call("can_delete", "table" -> handle,
       "filters" -> predicates.toSeq.map(Json.expression)).get("possible").asBoolean()
+  }
 
-  override def deleteWhere(predicates: Array[Predicate]): Unit =
+  override def deleteWhere(predicates: Array[Predicate]): Unit = changing {
     Bridge.call("delete", "table" -> handle, "filters" -> predicates.toSeq.map(Json.expression),
       Confs.now)
+  }
 }
 
 /** A table that is about to be created or replaced; nobody sees it before the commit. */

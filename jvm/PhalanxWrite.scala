@@ -61,6 +61,7 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   private var rows, leaves = 0L
 
   override def description(): String = s"phalanx ${table.name()} ($mode)"
+  override def toString: String = description()
 
   override def toBatch: BatchWrite = this
 

@@ -9,5 +9,5 @@ abstract class SparkParser(spark: ParserInterface) extends ParserInterface {
   protected def ours(text: String): Option[LogicalPlan]
 
   override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
-    ours(text).getOrElse(spark.parsePlanWithParameters(text, context))
+    ours(text).getOrElse(Providers.checked(spark.parsePlanWithParameters(text, context)))
 }

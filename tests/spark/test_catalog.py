@@ -42,3 +42,23 @@ def test_options_are_not_stored(tmp_path, mode):
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert stored
     assert not any(b"hush" in path.read_bytes() for path in stored)
+
+
+@pytest.mark.parametrize("statement", ["create", "add"])
+def test_a_day_of_the_month_is_warned_of(tmp_path, caplog, statement):
+    at = {"catalog": catalog(warehouse=str(tmp_path)), "ident": ["default", "t"]}
+    fields = [{"name": "ts", "type": "timestamp", "nullable": True, "metadata": {}}]
+    day = [{"name": "day", "args": [{"column": ["ts"]}]}]
+    staged = call(
+        "stage_table",
+        **at,
+        mode="create",
+        schema=json.dumps({"type": "struct", "fields": fields}),
+        partitioning=day if statement == "create" else [],
+        properties={},
+    )
+    if statement == "add":
+        assert not caplog.text
+        call("commit_staged", table=staged["handle"])
+        call("alter_partitioning", **at, add="day(ts)", drop=None)
+    assert "write days(ts)" in caplog.text

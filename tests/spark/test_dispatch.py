@@ -39,7 +39,7 @@ class TestOperations:
 
     def test_which_only_look(self):
         looking = {name for name, declared in OPERATIONS.items() if declared.looks}
-        changing = {"commit", "delete", "drop", "rename", "create", "alter", "call"}
+        changing = {"commit", "delete", "drop", "rename", "create", "alter", "call", "write"}
         assert {name for name in OPERATIONS if name.split("_")[0] in changing} == (
             OPERATIONS.keys() - looking
         )

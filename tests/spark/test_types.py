@@ -74,7 +74,7 @@ def test_comments_and_other_metadata():
 
 @pytest.mark.parametrize(
     "type",
-    ["void", "variant", "interval year to month", "interval", "udt", struct()],
+    ["void", "interval year to month", "interval", "udt", struct()],
     ids=str,
 )
 def test_what_cannot_be_stored(type):
@@ -83,7 +83,7 @@ def test_what_cannot_be_stored(type):
 
 
 def test_the_name_of_what_is_inside():
-    inner = {"type": "array", "elementType": "variant", "containsNull": True}
+    inner = {"type": "array", "elementType": "interval year to month", "containsNull": True}
     with pytest.raises(InvalidInput, match=r"column 'v.a.element'"):
         arrow_schema(struct(field(struct(field(inner, "a")))))
 

@@ -1,6 +1,7 @@
 """Folders that hold tables, on a disk and in an object store."""
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -30,6 +31,24 @@ def test_write_and_read(place):
     assert folders.read(place("a"), "other.json") is None
     folders.write(place("a"), "file.json", b"more")
     assert folders.read(place("a"), "file.json") == b"more"
+
+
+def test_create_and_delete(place):
+    assert folders.create(place("a"), "file.json", b"one")
+    assert not folders.create(place("a"), "file.json", b"two")
+    assert folders.read(place("a"), "file.json") == b"one"
+    assert folders.children(place("a")) == {"file.json"}
+    assert folders.delete(place("a"), "file.json")
+    assert not folders.delete(place("a"), "file.json")
+    assert not folders.delete(place("none"), "file.json")
+
+
+def test_one_of_many_creates(tmp_path):
+    at = Location(tmp_path / "a")
+    with ThreadPoolExecutor(8) as pool:
+        wins = list(pool.map(lambda n: folders.create(at, "f", b"%d" % n), range(32)))
+    assert wins.count(True) == 1
+    assert folders.read(at, "f") == b"%d" % wins.index(True)
 
 
 def test_children(place):

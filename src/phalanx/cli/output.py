@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -22,6 +22,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from phalanx.cli.words import in_shell_words
+from phalanx.progress import reported
 from phalanx.table.cells import cell_text, harmless, json_value
 
 #: The width of what is not a terminal: nothing is cut there.
@@ -133,18 +134,12 @@ def note(text: str) -> None:
     console(to_errors=True).print(plain(text), style="dim")
 
 
-Advance = Callable[[int, int], None]
-
-
 @contextlib.contextmanager
-def working(what: str) -> Iterator[Advance]:
-    """Show that something is under way if it takes longer than a second, on a terminal only.
-
-    Yields a function to call with the number of steps that are done, and of all.
-    """
+def working(what: str) -> Iterator[None]:
+    """Show how far something is if it takes longer than a second, on a terminal only."""
     errors = console(to_errors=True)
     if not errors.is_terminal:
-        yield lambda done, total: None
+        yield
         return
     progress = Progress(
         SpinnerColumn(),
@@ -159,7 +154,8 @@ def working(what: str) -> Iterator[Advance]:
     timer.daemon = True
     timer.start()
     try:
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        with reported(what, lambda done, total: progress.update(task, completed=done, total=total)):
+            yield
     finally:
         timer.cancel()
         timer.join()

@@ -357,14 +357,12 @@ def index(
     table = target.open()
     if column is not None and kind is not None:
         values = {key: _parameter(value) for key, value in parameters.items()}
-        with working(f"building {kind} on {column}") as advance:
-            report = table.create_index(
-                column, kind, name, where, min_rows=min_rows, progress=advance, **values
-            )
+        with working(f"building {kind} on {column}"):
+            report = table.create_index(column, kind, name, where, min_rows=min_rows, **values)
         show(report, as_json, target.name)
     elif refresh:
-        with working("building what indexes lack") as advance:
-            report = table.refresh_indexes(name, where, progress=advance)
+        with working("building what indexes lack"):
+            report = table.refresh_indexes(name, where)
         show(report, as_json, target.name)
     else:
         if drop is not None:

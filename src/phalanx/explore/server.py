@@ -86,7 +86,7 @@ class Guard:
 
         refusal = self._refusal(scope)
         if refusal is not None:
-            await refusal(scope, receive, send_with_headers)
+            await refusal(dict(scope), receive, send_with_headers)
             return
         path = scope["path"][len(self._token) + 1 :]
         inner = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}

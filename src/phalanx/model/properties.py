@@ -288,6 +288,10 @@ def _declared(name: str) -> Property[Any] | None:
 def _check(name: str, value: str | None) -> None:
     """Refuse a value that a property does not take, and a name that is none."""
     declared = _declared(name)
+    if name.startswith("constraint."):
+        raise InvalidInput(
+            f"the property {name!r} is a constraint: Spark's ALTER TABLE … ADD CONSTRAINT adds one"
+        )
     if value is None:
         return
     if not isinstance(value, str):

@@ -10,14 +10,24 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.evolution import change_type, find, widen_specs
 from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import TableRequest
 from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.handles import Handle
+from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
-from phalanx.spark.types import COMMENT, ColumnDefault, arrow_field, constant
-from phalanx.storage import manifest
+from phalanx.spark.types import (
+    COMMENT,
+    SPARK_TYPE,
+    ColumnDefault,
+    arrow_field,
+    arrow_type,
+    constant,
+)
 from phalanx.storage.head import Head
+from phalanx.table.create import warn_of_lone_units
 from phalanx.table.operations.evolve import next_spec
 from phalanx.table.table import Table
 from phalanx.table.transaction import TableTransaction
@@ -43,8 +53,12 @@ class TableChange:
     default: ColumnDefault | None = None
     #: Where the column comes: `first`, or after another one.
     position: Any = None
-    #: Whether a column that is dropped may be missing.
+    #: Whether a column or constraint that is dropped may be missing.
     if_exists: bool = False
+    #: A constraint: its name, its condition in SQL, and the version whose rows satisfy it.
+    constraint: str = ""
+    sql: str = ""
+    validated: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +71,59 @@ class AlterTable(TableRequest):
 @operation(AlterTable)
 def alter_table(request: AlterTable) -> Reply:
     """Change columns, comments and properties. Raises InvalidInput for what cannot be done."""
-    location = request.warehouse.location(request.ident)
-    if not manifest.exists(location):
+    location = request.warehouse.existing(request.ident)
+    if location is None:
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     properties: dict[str, str | None] = {}
+    last = _last_dropped(request.changes, table.schema.names)
     with table.transaction() as tx:
         for change in request.changes:
             if change.change in ("set_property", "remove_property"):
                 properties[_changeable(change.key)] = change.value
+            elif change is last:
+                # A table is never without a column: the last one goes when others have come.
+                tx.rename_column(change.column, _GONE)
             else:
                 _alter(tx, change)
+        if last is not None:
+            tx.drop_column((_GONE,))
         if properties:
             tx.set_properties(properties)
     return {}
+
+
+#: The name of a column that is about to be dropped.
+_GONE = "__dropped"
+
+
+def _last_dropped(changes: Sequence[TableChange], columns: Sequence[str]) -> TableChange | None:
+    """The change that drops the last column, as REPLACE COLUMNS does; None if some column stays."""
+    drops = [c for c in changes if c.change == "drop_column" and len(c.column) == 1]
+    return drops[-1] if {c.column[0] for c in drops} >= set(columns) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanWiden(Request):
+    """A column of a table, and another type as Spark's JSON."""
+
+    table: Handle
+    column: Sequence[str]
+    type: str
+
+
+@operation(CanWiden)
+def can_widen(request: CanWiden) -> Reply:
+    """Whether a type holds all values of a column and more, so that a write may change it."""
+    head = request.table.snapshot().head
+    try:
+        wanted = arrow_type(json.loads(request.type), request.column[-1])
+        column = find(head.schema, request.column)
+        after = change_type(head.schema, request.column, wanted)
+        widen_specs(head.specs, head.schema, after, column)
+    except InvalidInput:
+        return {"possible": False}
+    return {"possible": after != head.schema}
 
 
 def _changeable(key: str) -> str:
@@ -90,7 +143,10 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
         case "rename_column":
             tx.rename_column(path, change.to)
         case "change_type":
-            tx.change_type(path, _field(path[-1], change).type)
+            field = _field(path[-1], change)
+            tx.change_type(path, field.type)
+            declared = (field.metadata or {}).get(SPARK_TYPE.encode())
+            tx.describe_column(path, {SPARK_TYPE: declared and declared.decode()})
         case "set_nullable":
             if not change.nullable:
                 raise InvalidInput(
@@ -104,6 +160,15 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
                 tx.set_default(path, None)
             else:
                 tx.set_default(path, default.of(constant(default, None, path[-1])))
+        case "add_constraint":
+            if change.validated is None:
+                raise InvalidInput(
+                    f"the constraint {change.constraint!r} is none that rows can be checked by: a "
+                    "table has only CHECK constraints that are enforced"
+                )
+            tx.add_constraint(change.constraint, change.sql, int(change.validated))
+        case "drop_constraint":
+            tx.drop_constraint(change.constraint, change.if_exists)
         case "comment":
             tx.describe_column(path, {COMMENT: change.comment})
         case "move_column":
@@ -153,8 +218,8 @@ class AlterPartitioning(TableRequest):
 @operation(AlterPartitioning)
 def alter_partitioning(request: AlterPartitioning) -> Reply:
     """ADD, DROP or REPLACE PARTITION FIELD: a new version of the spec."""
-    location = request.warehouse.location(request.ident)
-    if not manifest.exists(location):
+    location = request.warehouse.existing(request.ident)
+    if location is None:
         return {"missing": True}
     table = Table(Snapshot.latest(location))
     head = table._snapshot.head
@@ -170,6 +235,7 @@ def alter_partitioning(request: AlterPartitioning) -> Reply:
         raise InvalidInput(f"the table {location.uri} is partitioned like that already")
     with table.transaction() as tx:
         tx.evolve_partitioning(entries, instead_of=head.spec)
+    warn_of_lone_units(table.spec, table._snapshot.head.schema)
     return {}
 
 

@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from phalanx.errors import InvalidInput, TableNotFound
+import pyarrow as pa
+
+from phalanx.errors import InvalidInput, TableExists, TableNotFound
+from phalanx.model.constraints import PREFIX, constraints_of
 from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import features, metadata_tables
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle, declaration_of, open_snapshot
+from phalanx.spark.relations import TABLE, VIEW, Link, Relation
 from phalanx.spark.requests import Request
 from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
 from phalanx.spark.types import ColumnDefault, arrow_schema, spark_schema
-from phalanx.spark.warehouse import Warehouse
+from phalanx.spark.warehouse import Warehouse, is_path
 from phalanx.storage import folders, manifest
 from phalanx.storage.head import Head
 from phalanx.storage.location import Declaration, Location
@@ -39,6 +43,8 @@ class Catalog:
 
     name: str
     confs: Mapping[str, str]
+    #: Whether the session tells names by their case.
+    case_sensitive: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +55,8 @@ class CatalogRequest(Request):
 
     @cached_property
     def warehouse(self) -> Warehouse:
-        return Warehouse(self.catalog.confs)
+        catalog = self.catalog
+        return Warehouse(catalog.confs, catalog.case_sensitive, catalog.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +95,21 @@ def load_table(request: LoadTable) -> Reply:
     opened = _opened(
         request.warehouse, request.ident, request.version, request.time, declaration_of(declared)
     )
-    return {"missing": True} if opened is None else describe(*opened)
+    if opened is None:
+        return {"missing": True}
+    reply = describe(*opened)
+    if opened[1] is None and not is_path(request.ident):
+        is_managed = request.warehouse.is_managed(request.ident, opened[0].location)
+        reply["properties"] |= {"is_managed_location" if is_managed else "external": "true"}
+    return reply
 
 
 @operation(TableRequest)
 def table_exists(request: TableRequest) -> Reply:
-    return {"exists": _opened(request.warehouse, request.ident) is not None}
+    """Whether there is a table of a name. One that is gone from its place keeps it until DROP."""
+    warehouse, ident = request.warehouse, request.ident
+    exists = _opened(warehouse, ident) is not None or warehouse.relation(ident, TABLE) is not None
+    return {"exists": exists}
 
 
 def _opened(
@@ -111,13 +127,13 @@ def _opened(
     for named, about in ((ident, None), (above, last)):
         if about is not None and (not named or about not in metadata_tables.TABLES):
             continue
-        location = warehouse.location(named)
-        location.declaration = declaration
-        try:
-            return open_snapshot(location, version, micros), about
-        except TableNotFound:
-            if (version is not None or micros is not None) and manifest.exists(location):
-                raise
+        for location in warehouse.places(named):
+            location.declaration = declaration
+            try:
+                return open_snapshot(location, version, micros), about
+            except TableNotFound:
+                if (version is not None or micros is not None) and manifest.exists(location):
+                    raise
     return None
 
 
@@ -134,6 +150,8 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "metadata_columns": [],
         "runtime_columns": [],
         "one_spec": False,
+        "partition_schema": {"type": "struct", "fields": []},
+        "constraints": {},
         "capabilities": ["BATCH_READ"],
     }
     if about is not None:
@@ -142,9 +160,11 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
     columns = head.schema.arrow.names
     evolves = head.transactions == "strong" and features.has("merge_schema_evolution")
     return plain | {
-        "schema": spark_schema(head.schema.arrow),
+        "schema": spark_schema(head.schema.tagged),
         "properties": properties_of(snapshot),
         "partitioning": [field.to_json() for field in fields],
+        "partition_schema": _partition_schema(head),
+        "constraints": constraints_of(head.properties),
         "metadata_columns": [
             {"name": name, "type": type, "comment": comment}
             for name, type, comment in _METADATA_COLUMNS
@@ -154,6 +174,18 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
         "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(_EVOLUTION if evolves else ())],
     }
+
+
+def _partition_schema(head: Head) -> Reply:
+    """What names a partition in Spark: the fields of the current spec, by their ids.
+
+    Nothing does if Spark has no type for one of them.
+    """
+    try:
+        fields = [pa.field(field.field_id, field.result_type) for field in head.spec.fields]
+        return spark_schema(pa.schema(fields))
+    except InvalidInput:
+        return {"type": "struct", "fields": []}
 
 
 def _partition_columns(head: Head) -> Iterable[tuple[str, ...]]:
@@ -170,8 +202,9 @@ def _is_blurred(field: Reported) -> bool:
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """The properties that Spark shows: the table's own, and those that are worked out."""
     head = snapshot.head
+    shown = {k: v for k, v in head.properties.items() if not k.startswith(PREFIX)}
     return {
-        **head.properties,
+        **shown,
         "provider": "phalanx",
         "location": snapshot.location.uri,
         TRANSACTIONS.name: head.transactions,
@@ -200,41 +233,85 @@ class StageTable(TableRequest):
     partitioning: Sequence[SparkTransform]
     partition_by: str | None = None
     properties: Mapping[str, str]
+    #: CHECK constraints: conditions in SQL by their names; null for a constraint of another kind.
+    constraints: Mapping[str, str | None] = field(default_factory=dict)
+    #: What Spark says as the provider where nobody has said one; empty if it does not.
+    default_provider: str = ""
+    #: Whether a table that lies at the location already may get the name.
+    names: bool = False
 
 
 @operation(StageTable)
 def stage_table(request: StageTable) -> Reply:
     """Prepare to create or replace a table; nothing is visible before `commit_staged`."""
     warehouse, ident = request.warehouse, request.ident
+    _check_provider(request)
     properties = _own(request.properties)
-    place = request.properties.get("location")
-    location = warehouse.location(ident)
-    if place and Location(place, warehouse.options).uri != location.uri:
-        raise InvalidInput(
-            f"a table of this catalog lies at {location.uri}: to choose another place, name the "
-            f"table by its path or write to it with format('phalanx').save('{place}')"
-        )
-    exists = manifest.exists(location)
-    if exists and request.mode == "create":
-        return {"exists": True}
-    if not exists and request.mode == "replace":
+    location = warehouse.existing(ident)
+    if location is None and request.mode == "replace":
         return {"missing": True}
-    if not exists and len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
-        return {"no_namespace": True}
+    is_taken = location is not None or any(warehouse.relation(ident, k) for k in (VIEW, TABLE))
+    if is_taken and (location is None or request.mode == "create"):
+        return {"exists": True}
+    exists, link = location is not None, None
+    place = request.properties.get("location")
+    if location is None:
+        if len(ident) > 1 and not warehouse.namespace_exists(ident[:-1]):
+            return {"no_namespace": True}
+        name = warehouse.new(ident)
+        location = warehouse.location(name)
+        if place and (outside := _place(place, warehouse)).uri != location.uri:
+            location, link = outside, Link(warehouse.location(name[:-1]).uri, name[-1])
+    elif place and _place(place, warehouse).uri != location.uri:
+        raise InvalidInput(
+            f"the table lies at {location.uri}, and its replacement lies there too: drop it first "
+            "to choose another place"
+        )
     # Here, and not above, because it loads all that writes, and most queries only read.
     from phalanx.spark.staging import Stage
 
     transactions = properties.pop(TRANSACTIONS.name, None)
-    stage = Stage.make(
-        location,
-        exists,
-        arrow_schema(json.loads(request.schema), properties, request.defaults),
-        [entry_of(transform) for transform in request.partitioning]
-        or entries_of(request.partition_by or ""),
-        transactions,
-        properties,
+    schema = arrow_schema(json.loads(request.schema), properties, request.defaults)
+    entries = [entry_of(transform) for transform in request.partitioning] or entries_of(
+        request.partition_by or ""
     )
+    if link is not None and manifest.exists(location):
+        if not request.names:
+            raise TableExists(f"there is a table at {location.uri} already: choose another place")
+        stage = Stage.naming(location, schema, entries, properties, link)
+    else:
+        stage = Stage.make(location, exists, schema, entries, transactions, properties, link)
+        stage = stage.constrained(_checked(request.constraints))
     return describe(stage.snapshot()) | {"handle": stage.to_json()}
+
+
+def _check_provider(request: StageTable) -> None:
+    """Raises InvalidInput for the name of another format after USING."""
+    provider = request.properties.get("provider")
+    if provider is None or provider.lower() in ("phalanx", request.default_provider.lower()):
+        return
+    raise InvalidInput(
+        f"the catalog {request.catalog.name} makes tables of Phalanx, not of {provider}: write "
+        "USING phalanx, or leave USING out"
+    )
+
+
+def _checked(constraints: Mapping[str, str | None]) -> dict[str, str]:
+    """The conditions of new constraints. Raises InvalidInput for one that is not CHECK."""
+    for name, sql in constraints.items():
+        if sql is None:
+            raise InvalidInput(
+                f"the constraint {name!r} is none that rows can be checked by: a table has only "
+                "CHECK constraints that are enforced"
+            )
+    return {name: sql for name, sql in constraints.items() if sql is not None}
+
+
+def _place(text: str, warehouse: Warehouse) -> Location:
+    """What LOCATION says. Raises InvalidInput for a relative path."""
+    if ":" not in text and not os.path.isabs(text):
+        raise InvalidInput(f"LOCATION is an absolute path or a URI, not {text!r}")
+    return Location(text, warehouse.options)
 
 
 def _own(properties: Mapping[str, str]) -> dict[str, str]:
@@ -254,36 +331,69 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
 
 @operation(TableRequest)
 def drop_table(request: TableRequest) -> Reply:
-    location = request.warehouse.location(request.ident)
-    if not manifest.exists(location):
+    """Delete a table; one in another place only loses its name."""
+    warehouse, ident = request.warehouse, request.ident
+    link = warehouse.relation(ident, TABLE)
+    if link is not None:
+        *namespace, name = link[0]
+        return {"dropped": warehouse.relations(namespace).remove(name)}
+    location = warehouse.existing(ident)
+    if location is None:
+        if _opened(warehouse, ident) is not None:
+            raise InvalidInput(f"{'.'.join(ident)} shows the metadata of a table: drop the table")
         return {"dropped": False}
     folders.remove(location)
     return {"dropped": True}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenameTable(TableRequest):
-    """A table and its new name."""
+class Rename(TableRequest):
+    """A table or view and its new name."""
 
     to: Sequence[str]
 
 
-@operation(RenameTable)
-def rename_table(request: RenameTable) -> Reply:
-    warehouse, namespace = request.warehouse, request.to[:-1]
-    old, new = warehouse.location(request.ident), warehouse.location(request.to)
-    if not manifest.exists(old):
+@operation(Rename)
+def rename_table(request: Rename) -> Reply:
+    """Rename a table. Raises InvalidInput where that cannot be done."""
+    warehouse, old = request.warehouse, request.warehouse.existing(request.ident)
+    if old is None:
         return {"missing": True}
-    if manifest.exists(new):
+    to = new_name(warehouse, request.to)
+    if to is None:
         return {"exists": True}
+    link = warehouse.relation(request.ident, TABLE)
+    if link is not None:
+        return move_relation(warehouse, *link, to)
+    new = warehouse.location(to)
     if old.path is None or new.path is None:
         raise InvalidInput(
             f"an object store cannot rename {old.uri}: create the new table AS SELECT from it"
         )
-    if not warehouse.namespace_exists(namespace):
-        raise InvalidInput(f"there is no namespace {'.'.join(namespace)}: create it first")
     new.path.parent.mkdir(parents=True, exist_ok=True)
     os.rename(old.path, new.path)
+    return {}
+
+
+def new_name(warehouse: Warehouse, ident: Sequence[str]) -> list[str] | None:
+    """The new name of a table or view, which may begin with that of the catalog; None if taken.
+
+    Raises InvalidInput where nothing can have the name.
+    """
+    ident = warehouse.within(ident)
+    if not warehouse.namespace_exists(ident[:-1]):
+        raise InvalidInput(f"there is no namespace {'.'.join(ident[:-1])}: create it first")
+    taken = warehouse.existing(ident) or any(warehouse.relation(ident, k) for k in (VIEW, TABLE))
+    return None if taken else warehouse.new(ident)
+
+
+def move_relation(
+    warehouse: Warehouse, name: Sequence[str], relation: Relation, to: Sequence[str]
+) -> Reply:
+    """Give a relation another name: for a moment it has both, and never none."""
+    if not warehouse.relations(to[:-1]).create(to[-1], relation):
+        return {"exists": True}
+    warehouse.relations(name[:-1]).remove(name[-1])
     return {}
 
 
@@ -318,8 +428,32 @@ def create_namespace(request: CreateNamespace) -> Reply:
     warehouse = request.warehouse
     if warehouse.namespace_exists(request.namespace):
         return {"exists": True}
-    properties = {k: v for k, v in request.properties.items() if k not in ("owner", "location")}
+    if "location" in request.properties:
+        raise InvalidInput(
+            "a namespace lies in the folder of its catalog: leave LOCATION out, or give it to the "
+            "tables"
+        )
+    properties = {k: v for k, v in request.properties.items() if k != "owner"}
     warehouse.create_namespace(request.namespace, properties)
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterNamespace(NamespaceRequest):
+    """A namespace, and new values of its properties; null for those that go."""
+
+    changes: Mapping[str, str | None]
+
+
+@operation(AlterNamespace)
+def alter_namespace(request: AlterNamespace) -> Reply:
+    warehouse = request.warehouse
+    if not warehouse.namespace_exists(request.namespace):
+        return {"missing": True}
+    for key in request.changes:
+        if key in ("location", "owner"):
+            raise InvalidInput(f"the {key} of a namespace cannot be changed")
+    warehouse.alter_namespace(request.namespace, request.changes)
     return {}
 
 
@@ -335,7 +469,8 @@ def drop_namespace(request: DropNamespace) -> Reply:
     warehouse, namespace = request.warehouse, request.namespace
     if not warehouse.namespace_exists(namespace):
         return {"missing": True}
-    if not request.cascade and (warehouse.tables(namespace) or warehouse.namespaces(namespace)):
+    inside = warehouse.tables, warehouse.views, warehouse.namespaces
+    if not request.cascade and any(names(namespace) for names in inside):
         return {"not_empty": True}
     warehouse.drop_namespace(namespace)
     return {}

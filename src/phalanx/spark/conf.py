@@ -91,7 +91,7 @@ def _option(setting: Setting[Any], options: Mapping[str, str]) -> str | None:
 PYTHON = Setting[str | None](
     TEXT,
     None,
-    "the Python that plans queries; `session` sets it to the one that it runs in",
+    "the Python that plans queries; `session` and `conf` set it to the one that they run in",
     conf=PREFIX + "python",
 )
 PYTHON_PATH = Setting[str | None](
@@ -138,6 +138,14 @@ PARTITION_BY = Setting[str | None](
     "`days(ts), country`",
     option="partition_by",
 )
+#: Scala reads it: the table changes before the write begins.
+MERGE_SCHEMA = Setting(
+    properties.TRUTH,
+    False,
+    "adds the columns that only the rows have, and widens the types of others, as `WITH SCHEMA "
+    "EVOLUTION` does in SQL",
+    option="mergeSchema",
+)
 ISOLATION = Setting.of_property(properties.ISOLATION)
 DISTRIBUTION = Setting.of_property(properties.DISTRIBUTION)
 FILE_BYTES = Setting.of_property(properties.FILE_BYTES)
@@ -148,7 +156,15 @@ PATH_CATALOG = Setting(
     "for a table that is named by its path: the catalog whose storage options apply",
     option="catalog",
 )
-WRITE = (TRANSACTION_ID, PARTITION_BY, ISOLATION, DISTRIBUTION, FILE_BYTES, PATH_CATALOG)
+WRITE = (
+    TRANSACTION_ID,
+    PARTITION_BY,
+    MERGE_SCHEMA,
+    ISOLATION,
+    DISTRIBUTION,
+    FILE_BYTES,
+    PATH_CATALOG,
+)
 
 # Options of reads; Spark itself resolves the first two
 

@@ -2,7 +2,8 @@
 
 `OPERATIONS` lists what can be asked. An operation is a function of that name in the module that is
 given there; it takes the dataclass of its request. An error of Phalanx goes back as one sentence
-for the user, `{"error": {"message": …}}`; an unexpected one also says where it happened.
+for the user with its condition, `{"error": {"message": …, "condition": …, "state": …}}`; an
+unexpected one also says where it happened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from phalanx.errors import PhalanxError
+from phalanx.errors import (
+    ConflictError,
+    CorruptTable,
+    InvalidInput,
+    PhalanxError,
+    StorageError,
+    TableExists,
+    TableNotFound,
+    UnsupportedTable,
+)
 from phalanx.spark.requests import BadRequest, Request, build
 from phalanx.storage import lance_errors
 from phalanx.storage.object_store import SECRET
@@ -43,7 +53,13 @@ OPERATIONS = {
         ("dispatch", True, ("ping", "only_looks")),
         ("catalog", True, ("load_table", "table_exists", "list_tables", "stage_table")),
         ("catalog", True, ("list_namespaces", "load_namespace")),
-        ("catalog", False, ("drop_table", "rename_table", "create_namespace", "drop_namespace")),
+        ("catalog", False, ("drop_table", "rename_table")),
+        ("catalog", False, ("create_namespace", "alter_namespace", "drop_namespace")),
+        ("views", True, ("load_relation", "list_views")),
+        ("views", False, ("write_view", "drop_view", "rename_view")),
+        ("partitions", True, ("list_partitions",)),
+        ("partitions", False, ("drop_partitions",)),
+        ("alter", True, ("can_widen",)),
         ("alter", False, ("alter_table", "alter_partitioning")),
         ("planner", True, ("push_filters", "partition_keys", "plan_scan", "scan_tasks")),
         ("aggregates", True, ("aggregate",)),
@@ -78,7 +94,15 @@ def answer(request: bytes) -> bytes:
         reply = call(arguments.pop("op"), arguments)
     except Exception as error:
         trace = traceback.format_exc()
-        reply = {"error": {"message": sentence(error), "trace": trace}}
+        condition, state = condition_of(error)
+        reply = {
+            "error": {
+                "message": sentence(error),
+                "condition": condition,
+                "state": state,
+                "trace": trace,
+            }
+        }
         reply = json.loads(_without_secrets(json.dumps(reply), arguments))
     return json.dumps(reply, separators=(",", ":")).encode()
 
@@ -135,8 +159,31 @@ def sentence(error: Exception) -> str:
     return f"Phalanx failed: {type(error).__name__}: {reason} ({file}, line {where.lineno})"
 
 
+#: Errors by what Spark's users handle them by: a condition and an SQLSTATE.
+_CONDITIONS: tuple[tuple[type[Exception], str, str], ...] = (
+    (InvalidInput, "PHALANX_INVALID_INPUT", "22023"),
+    (TableNotFound, "PHALANX_NOT_FOUND", "42P01"),
+    (TableExists, "PHALANX_ALREADY_EXISTS", "42P07"),
+    (ConflictError, "PHALANX_CONFLICT", "40001"),
+    (UnsupportedTable, "PHALANX_UNSUPPORTED_TABLE", "0A000"),
+    (CorruptTable, "PHALANX_CORRUPT_TABLE", "XX001"),
+    (StorageError, "PHALANX_STORAGE", "58030"),
+    (OSError, "PHALANX_STORAGE", "58030"),
+    (PhalanxError, "PHALANX_ERROR", "58000"),
+)
+
+
+def condition_of(error: Exception) -> tuple[str, str]:
+    """The condition of an error, and its SQLSTATE."""
+    for kind, condition, state in _CONDITIONS:
+        if isinstance(error, kind):
+            return condition, state
+    return "PHALANX_INTERNAL_ERROR", "XX000"
+
+
 class TaskFailure(Exception):
     """An error of a task. Its text is marked, so that Spark's side finds the sentence in it."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(f"[[phalanx: {sentence(error)}]]")
+        condition, state = condition_of(error)
+        super().__init__(f"[[phalanx {condition} {state}: {sentence(error)}]]")

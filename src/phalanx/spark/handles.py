@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from phalanx.errors import ConflictError
+from phalanx.errors import ConflictError, InvalidInput
 from phalanx.lru import LruCache
 from phalanx.spark.transforms import entries_of
 from phalanx.spark.types import arrow_schema, spark_schema
@@ -59,6 +59,14 @@ class Handle:
     @property
     def location(self) -> Location:
         return Location(self.uri, self.options, declaration_of(self.declared))
+
+    def changed(self) -> Snapshot:
+        """The snapshot that is to be changed. Raises InvalidInput for a metadata table."""
+        if self.about is not None:
+            raise InvalidInput(
+                f"{self.about!r} shows the metadata of the table {self.uri}, and cannot be changed"
+            )
+        return self.snapshot()
 
     def snapshot(self) -> Snapshot:
         """The snapshot that was loaded, from memory where this worker has seen it.

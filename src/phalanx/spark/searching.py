@@ -21,7 +21,7 @@ from phalanx.model.text import Statistics, TextQuery, is_fuzzy, query_of
 from phalanx.spark.conf import CATALOG_PREFIX, PATH_CATALOG
 from phalanx.spark.handles import Handle
 from phalanx.spark.types import cast, exchange_type, spark_schema
-from phalanx.spark.warehouse import Warehouse
+from phalanx.spark.warehouse import Warehouse, parts_of
 from phalanx.storage.location import Location
 from phalanx.storage.read_units import ReadUnit
 from phalanx.storage.searched import DISTANCE, QUERY, SCORE
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 FUNCTION = "phalanx_search"
 #: How many tasks search if the size of the cluster is not known.
 _UNKNOWN_CORES = 16
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 #: The place of a row in the result of a task, by which equally near rows are ordered.
 _SHARE, _RANK = "__share", "__rank"
 _PLACES = (pa.field(_SHARE, pa.int32()), pa.field(_RANK, pa.int32()))
@@ -231,8 +232,9 @@ def _mapped(spark: Any, count: int, task: Task) -> DataFrame:
 
 
 def _confs(spark: Any) -> dict[str, str]:
-    """The confs of all catalogs."""
-    return {k: v for k, v in spark.conf.getAll.items() if k.startswith(CATALOG_PREFIX)}
+    """The confs of all catalogs, and what says how names are told apart."""
+    known = (CATALOG_PREFIX, _CASE_SENSITIVE)
+    return {k: v for k, v in spark.conf.getAll.items() if k.startswith(known)}
 
 
 def locate(confs: Mapping[str, str], current: str, name: str) -> Location:
@@ -241,10 +243,12 @@ def locate(confs: Mapping[str, str], current: str, name: str) -> Location:
         raise InvalidInput("a table is named like 'lake.db.docs', or by its path")
     if "/" in name:
         return Warehouse(_of_catalog(confs, PATH_CATALOG.default)).location([name])
-    parts = name.replace("`", "").split(".")
+    parts, catalog = parts_of(name), current
     if CATALOG_PREFIX + parts[0] in confs and len(parts) > 1:
-        return Warehouse(_of_catalog(confs, parts[0])).location(parts[1:])
-    return Warehouse(_of_catalog(confs, current)).location(parts)
+        catalog, *parts = parts
+    case_sensitive = confs.get(_CASE_SENSITIVE, "false") == "true"
+    warehouse = Warehouse(_of_catalog(confs, catalog), case_sensitive, catalog)
+    return warehouse.existing(parts) or warehouse.location(parts)
 
 
 def _of_catalog(confs: Mapping[str, str], catalog: str) -> dict[str, str]:

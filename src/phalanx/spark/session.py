@@ -58,8 +58,10 @@ def conf(
     """The confs of a catalog: for `spark-submit`, a builder of your own, or a Connect server.
 
     `beside` are the confs of other catalogs in the same session, such as those of Iceberg or Delta;
-    they take precedence, and jars and extensions are joined. Phalanx must be installed in Spark's
-    Python, which is PYSPARK_PYTHON or `python3`.
+    they take precedence, and jars and extensions are joined. The Python that calls this plans
+    queries: for a driver on another host, set `spark.sql.phalanx.python` to one there. Executors
+    run PYSPARK_PYTHON or `python3`, which must have Phalanx; those of a local session run the
+    Python that plans.
 
     Raises PhalanxError where PySpark or Java is missing, or Spark is of an unknown minor version.
     """
@@ -72,6 +74,7 @@ def conf(
             confs[f"{CATALOG_PREFIX}{name}.{STORAGE_PREFIX}{key}"] = value
     if warehouse is not None:
         confs[f"{CATALOG_PREFIX}{catalog}.{WAREHOUSE.name}"] = Location(warehouse).uri
+    confs[PYTHON.name] = sys.executable
     root = os.fspath(Path(__file__).parents[2])
     if root not in map(os.path.abspath, site.getsitepackages()):
         confs[PYTHON_PATH.name] = root
@@ -110,7 +113,6 @@ def session(
         # Tasks run in this Python, unless the user has chosen another one.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     confs = _conf(warehouse, catalog, storage_options)
-    confs[PYTHON.name] = sys.executable
     if running is None:
         builder = SparkSession.builder
         if master is not None:

@@ -6,16 +6,19 @@ import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import InvalidInput, TableExists
+from phalanx.model.constraints import PREFIX
 from phalanx.model.specs import CustomField
+from phalanx.spark.relations import Link
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.table.create import create_table, first_head, replace_table, replaced_head
+from phalanx.table.operations.evolve import next_spec
 from phalanx.table.partitioned_writer import WRITERS, WrittenLeaf
 from phalanx.transaction.snapshot import Snapshot
 
@@ -32,6 +35,10 @@ class Stage:
     started: float
     #: The version that is replaced; None for a new table.
     replaces: int | None = None
+    #: The name that a table in another place gets in its catalog.
+    link: Link | None = None
+    #: Whether the table is there already, and only gets the name.
+    is_there: bool = False
 
     @staticmethod
     def make(
@@ -41,6 +48,7 @@ class Stage:
         partition_by: Sequence[str | CustomField],
         transactions: str | None,
         properties: Mapping[str, str],
+        link: Link | None = None,
     ) -> Stage:
         """Stage a table, or the replacement of one that exists.
 
@@ -58,10 +66,52 @@ class Stage:
                 location.uri, head.to_metadata(), location.options, time.time(), base.sequence
             )
         head = first_head(schema, partition_by, transactions or "strong", properties)
-        return Stage(location.uri, head.to_metadata(), location.options, time.time())
+        started = time.time()
+        return Stage(location.uri, head.to_metadata(), location.options, started, link=link)
+
+    def constrained(self, constraints: Mapping[str, str]) -> Stage:
+        """The same table with constraints. Raises InvalidInput for a weak table."""
+        if not constraints:
+            return self
+        head = self.snapshot().head
+        if head.transactions == "weak":
+            raise InvalidInput(f"the table {self.uri} is weak, and can have no constraints")
+        properties = {PREFIX + name: sql for name, sql in constraints.items()}
+        head = replace(head, properties={**head.properties, **properties})
+        return replace(self, head=head.to_metadata())
+
+    @staticmethod
+    def naming(
+        location: Location,
+        schema: pa.Schema,
+        partition_by: Sequence[str | CustomField],
+        properties: Mapping[str, str],
+        link: Link,
+    ) -> Stage:
+        """Stage a name for a table that is there already.
+
+        Raises InvalidInput where a statement says of the table what is not so.
+        """
+        head = Snapshot.latest(location).head
+        declared = None if not schema.names else schema.remove_metadata()
+        fields = next_spec(head, partition_by).fields if partition_by else head.spec.fields
+        is_same = (
+            (declared is None or _plain(declared) == _plain(head.schema.arrow))
+            and fields == head.spec.fields
+            and properties.items() <= head.properties.items()
+        )
+        if not is_same:
+            raise InvalidInput(
+                f"there is another table at {location.uri} already: leave columns, partitioning "
+                "and properties out to give it a name, or choose another place"
+            )
+        started = time.time()
+        return Stage(
+            location.uri, head.to_metadata(), location.options, started, None, link, is_there=True
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {**vars(self), "link": None if self.link is None else dict(vars(self.link))}
 
     @property
     def location(self) -> Location:
@@ -73,11 +123,32 @@ class Stage:
         head = Head.from_row(sequence, dt.datetime.fromisoformat(time), self.head, self.uri)
         return Snapshot.unborn(self.location, head)
 
+    def changed(self) -> Snapshot:
+        """As `snapshot`: all of it is to be changed."""
+        return self.snapshot()
+
     def commit(self, written: Sequence[WrittenLeaf]) -> Snapshot:
-        """Create or replace the table together with its rows, in one snapshot."""
+        """Create or replace the table together with its rows, in one snapshot.
+
+        One in another place gets its name afterwards: if that fails, the same statement without
+        columns gives it one. Raises TableExists where another table has got the name meanwhile.
+        """
+        snapshot = Snapshot.latest(self.location) if self.is_there else self._made(written)
+        if self.link is not None and not self.link.create(self.location):
+            raise TableExists(
+                f"another relation has got the name {self.link.name} meanwhile: the table lies at "
+                f"{self.uri} without one"
+            )
+        return snapshot
+
+    def _made(self, written: Sequence[WrittenLeaf]) -> Snapshot:
         staged = self.snapshot()
         with ThreadPoolExecutor(WRITERS) as pool:
             if self.replaces is None:
                 return create_table(staged.location, staged.head, written, pool, self.started)
             base = Snapshot.at(self.location, self.replaces)
             return replace_table(base, staged.head, written, pool, self.started)
+
+
+def _plain(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema]

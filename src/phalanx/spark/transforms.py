@@ -34,6 +34,12 @@ from phalanx.spark.types import SparkType, spark_type
 _TIMES = (*PLURALS, *UNITS)
 
 
+#: What Spark makes of clauses that no table of ours has, and what to write instead.
+_CLUSTERING = {
+    "cluster_by": "a table has no CLUSTER BY: leave it out, or PARTITIONED BY (bucket(N, c))",
+    "sorted_bucket": "a table has no SORTED BY: leave it out, or PARTITIONED BY (bucket(N, c))",
+}
+
 #: A partition transform in JSON: its name, and columns or constants as arguments.
 SparkTransform = Mapping[str, Any]
 
@@ -58,6 +64,8 @@ def entry_of(transform: SparkTransform) -> str | CustomField:
         return f"{kind}({', '.join([*map(str, constants), *names])})"
     if name in (*_TIMES, "hash") and len(names) == 1 and not constants:
         return f"{name}({names[0]})"
+    if name in _CLUSTERING:
+        raise InvalidInput(_CLUSTERING[name])
     raise InvalidInput(
         f"cannot partition by {name}(…): write a column, {', '.join(_TIMES[:-1])} or {_TIMES[-1]} "
         "of one, bucket(N, c), multi_bucket(N, a, b), truncate(W, c) or expr('name', 'sql', c)"

@@ -29,6 +29,7 @@ from phalanx.model.defaults import (
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import clock_text
 from phalanx.model.properties import VECTOR_DIMENSION
+from phalanx.model.schema import FIELD_ID
 from phalanx.model.spelling import value_text
 from phalanx.spark import features
 
@@ -42,8 +43,18 @@ _COLLATIONS = "__COLLATIONS"
 #: Where Spark keeps the default of a column: SQL for new rows without it, and a constant, also as
 #: SQL, for existing ones.
 _CURRENT, _EXISTS = "CURRENT_DEFAULT", "EXISTS_DEFAULT"
+#: Where Spark keeps the id of a field, which it compares with the one that a query was made for.
+_ID = "__FIELD_ID"
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _MOST_DIGITS = 38
+#: How Spark's VARIANT lies in Arrow, and in files: its binary, in two parts. Where Spark takes
+#: values, the second part says what the struct is.
+_VARIANT = "variant"
+_VARIANT_PARTS = (
+    pa.field("value", pa.binary(), False),
+    pa.field("metadata", pa.binary(), False),
+)
+_MARK = {b"variant": b"true"}
 #: Where a column's comment is kept, and the rest of its Spark metadata.
 COMMENT = "comment"
 SPARK_METADATA = "spark:metadata"
@@ -94,6 +105,8 @@ def arrow_type(kind: SparkType, column: str) -> pa.DataType:
             return pa.string()
         if _DAY_TIME.fullmatch(kind):
             return pa.duration("us")
+        if kind == _VARIANT:
+            return pa.struct(_VARIANT_PARTS)
         raise InvalidInput(f"column {column!r} has the type {kind}, which Lance cannot store")
     match kind["type"]:
         case "array":
@@ -118,7 +131,7 @@ def arrow_field(field: Mapping[str, Any], prefix: str = "") -> pa.Field:
     kept = {}
     if "comment" in metadata:
         kept[COMMENT] = metadata.pop("comment")
-    for key in (_CURRENT, _EXISTS):
+    for key in (_CURRENT, _EXISTS, _ID):
         metadata.pop(key, None)
     if metadata:
         kept[SPARK_METADATA] = json.dumps(metadata)
@@ -226,6 +239,9 @@ def _spark_field(field: pa.Field, prefix: str = "") -> dict[str, Any]:
     metadata = json.loads(kept.get(SPARK_METADATA, "{}"))
     if COMMENT in kept:
         metadata["comment"] = kept[COMMENT]
+    id = (field.metadata or {}).get(FIELD_ID)
+    if id is not None:
+        metadata[_ID] = id.decode()
     default = new_default_of(field)
     if default is not None:
         existing = default_of(field)
@@ -369,7 +385,7 @@ def _quoted(text: str) -> str:
 
 
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
-    """A table's schema as Spark sees it."""
+    """A table's schema as Spark sees it; with the ids of fields, where they have some."""
     return {"type": "struct", "fields": [_spark_field(field) for field in schema]}
 
 
@@ -389,6 +405,9 @@ def exchange_type(kind: SparkType) -> pa.DataType:
             return pa.null()
         if _TIME.fullmatch(kind):
             return pa.time64("ns")
+        if kind == _VARIANT:
+            value, metadata = _VARIANT_PARTS
+            return pa.struct([value, metadata.with_metadata(_MARK)])
         return arrow_type(kind, "")
     match kind["type"]:
         case "array":
@@ -409,7 +428,7 @@ def exchange_type(kind: SparkType) -> pa.DataType:
 
 def cast(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
     """Values in another type, one by one the same. Raises InvalidInput where one is not."""
-    if array.type == type:
+    if _is_like(array.type, type):
         return array
     try:
         return _cast(array, type)
@@ -419,8 +438,18 @@ def cast(array: pa.Array, type: pa.DataType, column: str) -> pa.Array:
         ) from None
 
 
+def _holds_variants(type: pa.DataType) -> bool:
+    """Whether a type has marks of Spark's VARIANT, which Arrow leaves out when it compares."""
+    children = [type.field(at) for at in range(type.num_fields)] if pa.types.is_nested(type) else []
+    return any((child.metadata or {}) == _MARK or _holds_variants(child.type) for child in children)
+
+
+def _is_like(type: pa.DataType, wanted: pa.DataType) -> bool:
+    return bool(type == wanted) and not _holds_variants(wanted)
+
+
 def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    if array.type == type:
+    if _is_like(array.type, type):
         return array
     t = pa.types
     source = array.type

@@ -36,7 +36,7 @@ from phalanx.table import ingest
 from phalanx.table.defaults import Moment, new_values
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
 from phalanx.table.table import Table
-from phalanx.table.transaction import TableTransaction, all_match
+from phalanx.table.transaction import TableTransaction
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot
 
@@ -94,7 +94,7 @@ def start_write(request: StartWrite) -> Reply:
     target, schema = request.table, json.loads(request.schema)
     if request.query is not None:
         target = sink.target(target, request.options)
-    snapshot = target.snapshot()
+    snapshot = target.changed()
     named = is_given(TRANSACTION_ID, request.options)
     snapshot.manifest.check_appendable(snapshot.head, named)
     head = snapshot.head
@@ -139,15 +139,14 @@ class WriteTask:
     def _write(self, batches: Iterable[pa.RecordBatch]) -> list[WrittenLeaf]:
         snapshot = self.job.table.snapshot()
         tables = fitting(batches, snapshot.head.schema.arrow, self.moment)
-        predicate = self.job.predicate(snapshot)
-        if predicate is not None:
-            tables = all_match(tables, predicate)
         with ThreadPoolExecutor(WRITERS) as pool:
             writer = PartitionedWriter(
                 snapshot,
                 pool,
                 file_bytes=self.job.file_bytes,
                 appends=self.job.mode == "append",
+                # Spark itself checks constraints, but not those of a stream.
+                checks=self.job.query is not None,
             )
             return writer.write(tables)
 
@@ -193,7 +192,7 @@ def commit_write(request: CommitWrite) -> Reply:
     An epoch of a stream lands once. One that adds nothing is no transaction.
     """
     job = request.job
-    snapshot = job.table.snapshot()
+    snapshot = job.table.changed()
     written = together(_sent(request.messages))
     table = Table(snapshot)
     # A tree of others has no place for the id of a transaction.
@@ -255,7 +254,7 @@ class CanDelete(Request):
 @operation(CanDelete)
 def can_delete(request: CanDelete) -> Reply:
     """Whether rows can be deleted by filters without Spark's help."""
-    snapshot = request.table.snapshot()
+    snapshot = request.table.changed()
     try:
         conjunction_of(request.filters, snapshot.head.schema, request.zone)
     except Untranslatable:
@@ -275,7 +274,7 @@ class DeleteWhere(Request):
 @operation(DeleteWhere)
 def delete(request: DeleteWhere) -> Reply:
     """Delete the rows that match filters."""
-    snapshot = request.table.snapshot()
+    snapshot = request.table.changed()
     where = conjunction_of(request.filters, snapshot.head.schema, request.zone)
     isolation = resolve(ISOLATION, None, request.conf, snapshot.head.properties)
     # From the snapshot that the filters are of: the transaction notices what has changed since.

@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,8 @@ def children(folder: Location) -> set[str]:
         with contextlib.suppress(OSError):
             return set(os.listdir(folder.path))
         return set()
-    return {path.split("/")[0] for path in _session(folder).list()}
+    listing = _session(folder).list_with_delimiter()
+    return {path.strip("/") for path in (*listing.common_prefixes, *listing.objects)}
 
 
 class FolderKind(enum.Enum):
@@ -141,15 +142,67 @@ def remove(folder: Location) -> None:
 
 
 def write(folder: Location, name: str, content: bytes) -> None:
-    """Write a small file into a folder, which is created if it does not exist."""
+    """Write a small file into a folder, which is created if it does not exist.
+
+    A reader sees the file as it was, or as it is now.
+    """
     if folder.path is not None:
-        folder.path.mkdir(parents=True, exist_ok=True)
-        (folder.path / name).write_bytes(content)
+        with _scratch_file(folder.path, content) as scratch:
+            os.replace(scratch, folder.path / name)
         return
+    _upload(folder, name, content)
+
+
+def create(folder: Location, name: str, content: bytes) -> bool:
+    """Write a small file that does not exist yet; returns whether it did not.
+
+    On disk one of several writers at the same time creates it. In an object store each of them
+    may believe so, and the last one wins.
+    """
+    if folder.path is not None:
+        with _scratch_file(folder.path, content) as scratch:
+            try:
+                os.link(scratch, folder.path / name)
+            except FileExistsError:
+                return False
+        return True
+    if name in children(folder):
+        return False
+    _upload(folder, name, content)
+    return True
+
+
+@contextlib.contextmanager
+def _scratch_file(folder: Path, content: bytes) -> Iterator[Path]:
+    """A complete file beside the one that it becomes. What is left of it is deleted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f".{uuid.uuid4().hex}.new"
+    try:
+        scratch.write_bytes(content)
+        yield scratch
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _upload(folder: Location, name: str, content: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
         _session(folder).upload_file(file.name, name)
+
+
+def delete(folder: Location, name: str) -> bool:
+    """Delete a small file; returns whether it existed."""
+    if folder.path is not None:
+        try:
+            (folder.path / name).unlink()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+    if name not in children(folder):
+        return False
+    _session(folder).delete_file(name)
+    return True
 
 
 def read(folder: Location, name: str) -> bytes | None:

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from phalanx.errors import CorruptTable, UnsupportedTable
+from phalanx.model.constraints import constraints_of
 from phalanx.model.indexes import IndexDefinition
 from phalanx.model.partition_columns import (
     Given,
@@ -40,7 +41,9 @@ HIVE_LAYOUT = "hive-layout"
 #: A table has this feature as long as it has indexes: a writer that does not know their definitions
 #: would drop them from the head.
 _INDEXES = "indexes"
-WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT, _INDEXES})
+#: As long as it has constraints, writers must check rows.
+_CONSTRAINTS = "constraints"
+WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT, _INDEXES, _CONSTRAINTS})
 _PROPERTY = "property."
 _INDEX = "index."
 
@@ -196,7 +199,8 @@ class Head:
     @property
     def _written_features(self) -> frozenset[str]:
         """What a writer must know, with what follows from the rest of the head."""
-        return self.writer_features | ({_INDEXES} if self.indexes else frozenset())
+        needed = {_INDEXES: self.indexes, _CONSTRAINTS: constraints_of(self.properties)}
+        return self.writer_features | {feature for feature, why in needed.items() if why}
 
     @staticmethod
     def from_row(

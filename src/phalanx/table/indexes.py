@@ -10,9 +10,8 @@ index meanwhile are planned again.
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model.indexes import SCALAR, VECTOR, IndexDefinition, define
 from phalanx.model.schema import TableSchema, field_id
@@ -44,8 +44,6 @@ BUILDERS = 4
 #: How often leaves are planned in all, if other transactions keep changing them.
 _ROUNDS = 4
 #: Called with the number of leaves that are done, and of all; True for a bar on the terminal.
-Progress = Callable[[int, int], None] | bool
-_BAR = 40
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ def create_index(
     name: str | None = None,
     where: str | None = None,
     min_rows: int | None = None,
-    progress: Progress = False,
     **parameters: Any,
 ) -> IndexReport:
     """Define an index, and build it in the leaves that a filter selects.
@@ -109,7 +106,7 @@ def create_index(
     newest = Snapshot.latest(snapshot.location, snapshot)
     definition = begin(newest, column, kind, name, where, min_rows, parameters)
     with ThreadPoolExecutor(BUILDERS) as pool:
-        job = Indexing(newest.location, (definition.name,), definition, progress=progress)
+        job = Indexing(newest.location, (definition.name,), definition)
         return job.run(newest, pool)
 
 
@@ -117,7 +114,6 @@ def refresh_indexes(
     snapshot: Snapshot,
     name: str | None = None,
     where: str | None = None,
-    progress: Progress = False,
     only: Collection[str] | None = None,
 ) -> IndexReport:
     """Build what indexes lack: rows that were added or moved since, and new leaves.
@@ -128,7 +124,7 @@ def refresh_indexes(
     check_indexable(newest)
     names = tuple(newest.head.indexes) if name is None else (named(newest, name).name,)
     with ThreadPoolExecutor(BUILDERS) as pool:
-        job = Indexing(newest.location, names, where=where, progress=progress)
+        job = Indexing(newest.location, names, where=where)
         return job.run(newest, pool, only)
 
 
@@ -465,7 +461,6 @@ class Indexing:
     #: The definition of an index that is being created.
     new: IndexDefinition | None = None
     where: str | None = None
-    progress: Progress = False
     #: How many rounds were committed.
     round: int = 0
     report: IndexReport = field(init=False)
@@ -531,19 +526,5 @@ class Indexing:
         return operation.overtaken
 
     def _built(self, tasks: Sequence[IndexTask], pool: Executor) -> list[Indexed]:
-        done = []
-        for result in pool.map(build, tasks):
-            done.append(result)
-            if callable(self.progress):
-                self.progress(len(done), len(tasks))
-            elif self.progress:
-                _show(len(done), len(tasks))
-        return done
-
-
-def _show(done: int, total: int) -> None:
-    """A bar on the terminal, which is drawn again for every leaf."""
-    filled = _BAR * done // total
-    end = "\n" if done == total else ""
-    bar = "#" * filled + "." * (_BAR - filled)
-    print(f"\r[{bar}] {done:,}/{total:,} leaves", end=end, file=sys.stderr, flush=True)
+        progress.begin(len(tasks), "leaves")
+        return list(progress.counted(pool.map(build, tasks)))

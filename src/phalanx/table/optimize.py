@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError
 from phalanx.model import statistics
 from phalanx.model.ordering import Ordering
@@ -253,9 +254,11 @@ def run(job: Optimizing, first: OptimizePlan, pool: Executor) -> None:
 
     todo: OptimizePlan | None = first
     while todo is not None:
+        progress.begin(len(todo.tasks), "leaves")
         for group in todo.groups():
             started = time.time()
-            job.finish(todo.snapshot, list(pool.map(compacted, group)), pool, started)
+            results = list(progress.counted(pool.map(compacted, group)))
+            job.finish(todo.snapshot, results, pool, started)
         todo = job.next(pool)
     job.end(pool)
 

@@ -25,6 +25,7 @@ from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
 from phalanx.storage.new_leaves import NewLeaves
 from phalanx.table.arguments import whole_number
+from phalanx.table.constraints import satisfying
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.places import Place, find_place
 from phalanx.transaction.snapshot import Snapshot
@@ -79,8 +80,12 @@ class PartitionedWriter:
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
         appends: bool = False,
+        checks: bool = True,
     ) -> None:
-        """`appends` says that rows are added beside the existing ones."""
+        """`appends` says that rows are added beside the existing ones.
+
+        Without `checks`, rows are known to satisfy the constraints of the table.
+        """
         buffer_bytes = whole_number(buffer_bytes, 1, "buffer_bytes")
         self._snapshot, self._pool = snapshot, pool
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
@@ -90,14 +95,16 @@ class PartitionedWriter:
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
         self._new: list[Place] = []
-        self._appends = appends
+        self._appends, self._checks = appends, checks
 
     def write(self, tables: Iterable[pa.Table]) -> list[WrittenLeaf]:
         """Split and write all rows, and return the files for a transaction to commit.
 
-        Raises InvalidInput for more new leaves than the table's properties allow, and for one whose
-        place another client has taken.
+        Raises InvalidInput for more new leaves than the table's properties allow, for one whose
+        place another client has taken, and for a row that breaks a constraint.
         """
+        if self._checks:
+            tables = satisfying(tables, self._snapshot)
         for keys, part in self._cut(tables):
             group = self._groups.get(keys)
             if group is None:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput
 from phalanx.model.partition_columns import Given
 from phalanx.model.schema import TableSchema
@@ -275,7 +276,7 @@ def move(step: RewriteStep, snapshot: Snapshot | None = None) -> Moved:
         counts.append(sum(part.rows for part in parts))
     with ThreadPoolExecutor(WRITERS) as pool:
         tables = _read(step, fragments, schema, pool)
-        written = PartitionedWriter(snapshot, pool, BUFFER_BYTES).write(tables)
+        written = PartitionedWriter(snapshot, pool, BUFFER_BYTES, checks=False).write(tables)
     moved = sum(leaf.rows for leaf in written)
     if moved != sum(counts):
         raise CorruptTable(
@@ -463,7 +464,9 @@ def _run(job: Rewriting, first: Snapshot, pool: Executor) -> None:
     """Run all steps in this process, one after the other."""
     newest: Snapshot | None = first
     while newest is not None:
-        for step in plan(newest, job.where, job.bounds):
+        leaves = newest.leaves.rows(_selected(newest, job.where))
+        progress.begin(sum(row.row_count or 0 for row in leaves), "rows")
+        for step in progress.counted(plan(newest, job.where, job.bounds), lambda step: step.rows):
             started = time.time()
             if job.is_over or not job.finish(newest, move(step, newest), pool, started):
                 break

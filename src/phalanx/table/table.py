@@ -18,6 +18,7 @@ from phalanx.model.evolution import Path
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
 from phalanx.model.text import TextQuery
+from phalanx.progress import Progress, reported
 from phalanx.storage.location import Declaration, Location
 from phalanx.table import hybrid, indexes, ingest, inspect, optimize, rewrite
 from phalanx.table.advise import LEAF_BYTES, Advice, advise
@@ -224,6 +225,11 @@ class Table(ArrowDataset):
 
     It may name columns, and partition fields such as `ts_day`. A filter that cannot be parsed or
     names an unknown column raises InvalidInput.
+
+    `progress` is a function that is called with how much is done and how much there is, None if
+    that is not known; its unit depends on the call, such as rows or leaves. True shows a bar on
+    standard error, False nothing. By default, a bar shows on terminals and in notebooks when a call
+    takes longer than a moment.
 
     A table is also a pyarrow Dataset: DuckDB and Polars (`pl.scan_pyarrow_dataset`) push filters
     and columns down to it, so that they read only the partitions they need.
@@ -505,6 +511,7 @@ class Table(ArrowDataset):
         merge_schema: bool = False,
         *,
         buffer_bytes: int = BUFFER_BYTES,
+        progress: Progress = None,
         **options: Any,
     ) -> Table:
         """Add rows.
@@ -521,12 +528,13 @@ class Table(ArrowDataset):
             merge_schema: Add columns that `data` has and the table does not, in the same
                 transaction. Otherwise they are an error.
             buffer_bytes: How many bytes of rows to hold in memory before files are written.
+            progress: See `Table`.
             **options: See `Table`.
 
         Raises:
             InvalidInput: The rows do not fit the schema. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("append", progress), self.transaction(**options) as tx:
             tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
         return self
 
@@ -538,6 +546,7 @@ class Table(ArrowDataset):
         where: Filter | None = None,
         merge_schema: bool = False,
         buffer_bytes: int = BUFFER_BYTES,
+        progress: Progress = None,
         **options: Any,
     ) -> Table:
         """Replace all rows, or those of some partitions, or those that match a filter.
@@ -550,13 +559,14 @@ class Table(ArrowDataset):
             where: Replace the rows that match this filter. Every row of `data` must match it too.
             merge_schema: As in `append`.
             buffer_bytes: As in `append`.
+            progress: See `Table`.
             **options: See `Table`.
 
         Raises:
             InvalidInput: The rows do not fit the schema or do not match `where`, or both `where`
                 and `mode="partitions"` are given. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("overwrite", progress), self.transaction(**options) as tx:
             tx.overwrite(
                 data, mode, where=where, merge_schema=merge_schema, buffer_bytes=buffer_bytes
             )
@@ -606,6 +616,7 @@ class Table(ArrowDataset):
         when_matched: str = "update",
         when_not_matched: str = "insert",
         merge_schema: bool = False,
+        progress: Progress = None,
         **options: Any,
     ) -> MergeCounts:
         """Upsert: replace the rows that have the same key as a row of `data`, insert the others.
@@ -624,6 +635,7 @@ class Table(ArrowDataset):
             when_not_matched: "insert" or "ignore": what to do with source rows whose key the table
                 does not have.
             merge_schema: As in `append`.
+            progress: See `Table`.
             **options: See `Table`.
 
         Returns:
@@ -634,7 +646,7 @@ class Table(ArrowDataset):
                 rows have the same key, the rows do not fit the schema, or a new row lacks a column
                 that must not be NULL. Nothing is changed.
         """
-        with self.transaction(**options) as tx:
+        with reported("merge", progress), self.transaction(**options) as tx:
             counts = tx._merge(data, on, when_matched, when_not_matched, merge_schema)
         return counts()
 
@@ -913,7 +925,7 @@ class Table(ArrowDataset):
         where: str | None = None,
         *,
         min_rows: int | None = None,
-        progress: Callable[[int, int], None] | bool = False,
+        progress: Progress = None,
         **parameters: Any,
     ) -> IndexReport:
         """Create an index on a column, and build it in every leaf, in one transaction.
@@ -931,7 +943,7 @@ class Table(ArrowDataset):
             where: Index only leaves that may hold a matching row, now and later.
             min_rows: Leave out leaves with fewer rows: they are read as a whole. The default is
                 1,000, for vectors 2,000, and for text 1.
-            progress: Called with the number of leaves that are done, and of all; True shows a bar.
+            progress: See `Table`.
             **parameters: For vectors `metric` ("l2", "cosine" or "dot"), `num_partitions`,
                 `num_sub_vectors`, `m` and `ef_construction`; for text `base_tokenizer`,
                 `language`, `with_position`, `max_token_length`, `lower_case`, `stem`,
@@ -941,9 +953,9 @@ class Table(ArrowDataset):
             InvalidInput: The column cannot be indexed like that, a parameter is not valid, the name
                 is taken, or the table is weak.
         """
-        with self._snapshot.location.naming_failures():
+        with self._snapshot.location.naming_failures(), reported("create_index", progress):
             report = indexes.create_index(
-                self._snapshot, column, kind, name, where, min_rows, progress, **parameters
+                self._snapshot, column, kind, name, where, min_rows, **parameters
             )
         self.refresh()
         return report
@@ -964,19 +976,20 @@ class Table(ArrowDataset):
         name: str | None = None,
         where: str | None = None,
         *,
-        progress: Callable[[int, int], None] | bool = False,
+        progress: Progress = None,
     ) -> IndexReport:
         """Build what indexes lack: rows that were written since, and new leaves.
 
         Args:
             name: The index; None for all of them.
             where: Look only at leaves that may hold a matching row.
-            progress: As in `create_index`.
+            progress: See `Table`.
 
         Raises:
             InvalidInput: There is no such index.
         """
-        report = indexes.refresh_indexes(self._snapshot, name, where, progress)
+        with reported("refresh_indexes", progress):
+            report = indexes.refresh_indexes(self._snapshot, name, where)
         self.refresh()
         return report
 
@@ -1012,6 +1025,8 @@ class Table(ArrowDataset):
         older_than: dt.timedelta | str | None = None,
         dry_run: bool = False,
         force: bool = False,
+        *,
+        progress: Progress = None,
     ) -> VacuumReport:
         """Expire old snapshots and delete the files that no longer belong to any.
 
@@ -1031,7 +1046,8 @@ class Table(ArrowDataset):
             ConflictError: Other transactions kept committing; try again.
         """
         self._snapshot.refuse_listed("vacuumed")
-        report = vacuum(self._snapshot, older_than, dry_run, force)
+        with reported("vacuum", progress):
+            report = vacuum(self._snapshot, older_than, dry_run, force)
         if not dry_run:
             self.refresh()
         return report
@@ -1069,6 +1085,7 @@ class Table(ArrowDataset):
         *,
         sort_by: Sequence[str | tuple[str, str]] | None = None,
         zorder_by: Sequence[str] | None = None,
+        progress: Progress = None,
     ) -> OptimizeReport:
         """Compact the files of each leaf into fewer, larger ones without deleted rows.
 
@@ -1088,15 +1105,16 @@ class Table(ArrowDataset):
         Raises:
             InvalidInput: A target is less than 1, or rows cannot be ordered by these columns.
         """
-        report = optimize.optimize(
-            self._snapshot,
-            where,
-            target_rows,
-            target_bytes,
-            dry_run,
-            sort_by,
-            zorder_by,
-        )
+        with reported("optimize", progress):
+            report = optimize.optimize(
+                self._snapshot,
+                where,
+                target_rows,
+                target_bytes,
+                dry_run,
+                sort_by,
+                zorder_by,
+            )
         if not dry_run:
             self.refresh()
         return report
@@ -1110,6 +1128,7 @@ class Table(ArrowDataset):
         step_bytes: int | None = None,
         max_steps: int | None = None,
         dry_run: bool = False,
+        progress: Progress = None,
     ) -> RewriteReport:
         """Move rows that were written under earlier specs into partitions of the current spec.
 
@@ -1129,7 +1148,10 @@ class Table(ArrowDataset):
         Raises:
             InvalidInput: A limit is less than 1, or the table is weak.
         """
-        report = rewrite.rewrite(self._snapshot, where, step_rows, step_bytes, max_steps, dry_run)
+        with reported("rewrite", progress):
+            report = rewrite.rewrite(
+                self._snapshot, where, step_rows, step_bytes, max_steps, dry_run
+            )
         if not dry_run:
             self.refresh()
         return report
@@ -1148,10 +1170,15 @@ class Table(ArrowDataset):
         return advise(self._snapshot, leaf_bytes)
 
     @_naming_failures
-    def check(self) -> CheckReport:
-        """Check the table for damage. Changes nothing."""
+    def check(self, *, progress: Progress = None) -> CheckReport:
+        """Check the table for damage. Changes nothing.
+
+        Args:
+            progress: See `Table`.
+        """
         self._snapshot.refuse_listed("checked")
-        return check_table(self._snapshot)
+        with reported("check", progress):
+            return check_table(self._snapshot)
 
     @_naming_failures
     def repair(self, dry_run: bool = False, *, stray: str = "keep") -> RepairReport:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from phalanx import progress
 from phalanx.errors import ConflictError, InvalidInput, PhalanxError
 from phalanx.model.dialect import to_text
 from phalanx.model.evolution import Path, find
@@ -27,7 +28,9 @@ from phalanx.table.filters import Filter, Parameters, predicate_of
 from phalanx.table.format import count_text
 from phalanx.table.operations.append import Append
 from phalanx.table.operations.change_rows import ChangeRows
+from phalanx.table.operations.constraint import AddConstraint, DropConstraint
 from phalanx.table.operations.delete import Delete
+from phalanx.table.operations.drop_partitions import DropPartitions
 from phalanx.table.operations.evolve import (
     AddColumn,
     AddMissing,
@@ -322,6 +325,13 @@ class TableTransaction:
         return self._counted(self._delete_where(predicate))
 
     @_exclusive
+    def drop_partitions(self, leaves: Iterable[str]) -> None:
+        """Remove leaves by their object ids, with all of their rows."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(DropPartitions(frozenset(leaves)))
+
+    @_exclusive
     def update(
         self,
         values: Mapping[str, Any],
@@ -426,6 +436,20 @@ class TableTransaction:
             self._publishes = values[ANCHOR.name] == "commit"
 
     @_exclusive
+    def add_constraint(self, name: str, sql: str, validated: int) -> None:
+        """Add a condition that all rows of the version `validated` satisfy."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(AddConstraint(name, sql, validated))
+
+    @_exclusive
+    def drop_constraint(self, name: str, if_exists: bool = False) -> None:
+        """Drop a condition of rows."""
+        self._current()
+        if not self.repeated:
+            self._transaction.run(DropConstraint(name, if_exists))
+
+    @_exclusive
     def evolve_partitioning(
         self,
         partition_by: Sequence[str | CustomField],
@@ -526,7 +550,8 @@ class TableTransaction:
 
     def _write(self, tables: Any, buffer_bytes: int, appends: bool = False) -> list[WrittenLeaf]:
         writer = PartitionedWriter(self._current(), self._pool, buffer_bytes, appends=appends)
-        return writer.write(tables)
+        progress.begin(None, "rows")
+        return writer.write(progress.counted(tables, lambda table: int(table.num_rows)))
 
 
 def all_match(tables: Any, predicate: Predicate) -> Any:

@@ -19,6 +19,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from phalanx import progress
 from phalanx.errors import CorruptTable, InvalidInput
 from phalanx.model.properties import DEFAULT_AGE
 from phalanx.storage import lance_errors
@@ -253,6 +254,7 @@ class _Sweep:
     def leaves(self) -> None:
         """Delete unreferenced files of the leaves that a kept snapshot has."""
         kept = self._kept.by_folder()
+        progress.begin(len(kept), "leaves")
         removables = self._map(lambda name: self._look(name, kept[name]), sorted(kept))
         reach("vacuum.files-listed")
         for removable in removables:
@@ -438,11 +440,13 @@ class _Sweep:
             folder.delete(file.path)
             reach("vacuum.file-deleted")
 
-        for _, group in itertools.groupby(_versions_first(files), key=_describes_version):
+        ordered = _versions_first(files)
+        progress.begin(len(ordered), "files")
+        for _, group in itertools.groupby(ordered, key=_describes_version):
             self._map(delete, group)
 
     def _map(self, do: Callable[[_T], _U], items: Iterable[_T]) -> list[_U]:
-        return list(self._pool.map(do, items))
+        return list(progress.counted(self._pool.map(do, items)))
 
     def _count(self, folder: DatasetFolder, files: Sequence[File]) -> None:
         self.paths += [f"{folder.name}/{file.path}" for file in files]

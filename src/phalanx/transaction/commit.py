@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
+from phalanx.model.constraints import constraints_of
 from phalanx.model.properties import ANCHOR, ISOLATION
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
@@ -370,6 +371,12 @@ class Transaction:
             raise ConflictError(
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
                 "was written, try again"
+            )
+        before, now = self.base.head.properties, newest.head.properties
+        if constraints_of(before) != constraints_of(now):
+            raise ConflictError(
+                f"the constraints of {self.location.uri} were changed by {self._others(newest)}: "
+                "nothing was written, try again"
             )
         newest.manifest.check_appendable(newest.head, self.named)
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -44,7 +45,7 @@ def broken(local):
     return local
 
 
-def test_what_breaks(broken, subtests):
+def test_what_breaks(broken, subtests, tmp_path):
     driver = broken
     table = driver.warehouse / "broken" / "t"
     bridge = "spark._jvm.org.apache.spark.sql.phalanx.Bridge"
@@ -81,6 +82,16 @@ def test_what_breaks(broken, subtests):
         assert "the Python of Spark's planner, /no/such/python3, does not run" in str(found)
         is_one_sentence(str(found))
         assert driver.sql(count) == [(10,)]
+    with subtests.test("the planner's Python has no Lance"):
+        bare = tmp_path / "python3"
+        bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+        bare.chmod(0o755)
+        driver.sql(f"SET spark.sql.phalanx.python={bare}")
+        found = failure(driver, count)
+        driver.python("import sys; spark.conf.set('spark.sql.phalanx.python', sys.executable)")
+        assert f"the Python of Spark's planner, {bare}, does not run or has no Phalanx" in str(
+            found
+        )
     with subtests.test("the executors' Python is not there"):
         # Spark lets nobody change this one while it runs, so this goes around it.
         confs = "spark._jsparkSession.sessionState().conf()"

@@ -33,6 +33,14 @@ spark.sql("INSERT INTO lake.db.t SELECT id, id % 2 FROM range(10)")
 assert spark.sql("SELECT sum(id) FROM lake.db.t WHERE part = 1").first()[0] == 25
 assert spark.read.format("phalanx").load({lake!r} + "/db/t").count() == 10
 
+spark.sql("CREATE TABLE lake.db.v (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '3')")
+try:
+    spark.sql("INSERT INTO lake.db.v SELECT array(1F)")
+except Exception as error:
+    assert str(error).startswith("column 'v' holds a value"), str(error)
+else:
+    raise AssertionError("a vector of one item")
+
 assert session(warehouse={lake!r}) is spark
 other = session(warehouse={other!r})
 assert other is not spark
@@ -72,6 +80,7 @@ def test_confs(bridge, tmp_path):
     assert found["spark.sql.catalog.house"] == "org.apache.spark.sql.phalanx.PhalanxCatalog"
     assert found["spark.sql.catalog.house.warehouse"] == str(tmp_path / "lake")
     assert found["spark.sql.catalog.house.storage.account_key"] == "hush"
+    assert found["spark.sql.phalanx.python"] == sys.executable
     assert found["spark.sql.phalanx.pythonPath"] == str(ROOT / "src")
     assert all(isinstance(value, str) for value in found.values())
 

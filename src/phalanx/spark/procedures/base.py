@@ -20,9 +20,10 @@ from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import CatalogRequest
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.planner import spelled
+from phalanx.spark.relations import VIEW
 from phalanx.spark.tasks import Cluster
 from phalanx.spark.transforms import entries_of
-from phalanx.spark.warehouse import Warehouse
+from phalanx.spark.warehouse import Warehouse, parts_of
 from phalanx.storage.location import Location
 from phalanx.table.table import Table
 from phalanx.transaction.snapshot import Snapshot
@@ -63,6 +64,8 @@ class Invocation:
     #: The value of every parameter: SQL fills in defaults.
     arguments: Mapping[str, Any]
     cluster: Cluster
+    #: The namespace of names that are of one part.
+    namespace: Sequence[str] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -78,21 +81,27 @@ class Invocation:
         name = self.arguments.get(TABLE.name)
         if not name:
             raise InvalidInput("which table? Give table => 'namespace.name'")
-        return [name] if "/" in name else name.replace("`", "").split(".")
+        if "/" in name:
+            return [name]
+        parts = parts_of(name)
+        return [*self.namespace, *parts] if len(parts) == 1 else self.warehouse.within(parts)
 
     @property
     def location(self) -> Location:
-        """The place of the table."""
-        return self.warehouse.location(self.parts)
+        """The place of the table, whether it is there or not."""
+        return self.warehouse.existing(self.parts) or self.warehouse.location(self.parts)
 
     @property
     def new_location(self) -> Location:
         """The place of a table that is to be made. Raises InvalidInput without its namespace."""
-        *namespace, _ = self.parts
+        parts = self.parts
+        *namespace, _ = parts
         if namespace and not self.warehouse.namespace_exists(namespace):
             name = ".".join(namespace)
             raise InvalidInput(f"the catalog has no namespace {name}: create it first")
-        return self.location
+        if self.warehouse.relation(parts, VIEW) is not None:
+            raise InvalidInput(f"{'.'.join(parts)} is a view: choose another name for the table")
+        return self.warehouse.existing(parts) or self.warehouse.location(self.warehouse.new(parts))
 
     @property
     def partition_by(self) -> list[str | CustomField] | None:
@@ -204,6 +213,8 @@ class CallProcedure(CatalogRequest):
     name: str
     arguments: Mapping[str, Any]
     cluster: Cluster
+    #: The current namespace, if the catalog is the current one.
+    namespace: Sequence[str] = ()
     state: bytes | None = None
     messages: Sequence[bytes] = ()
 
@@ -213,7 +224,11 @@ def call_procedure(request: CallProcedure) -> Reply:
     """Carry a procedure out, or go on with it: its rows, or what workers do next."""
     procedure = PROCEDURES[request.name]
     invocation = Invocation(
-        request.catalog.name, request.warehouse, request.arguments, request.cluster
+        request.catalog.name,
+        request.warehouse,
+        request.arguments,
+        request.cluster,
+        request.namespace,
     )
     if request.state is None:
         rows = procedure.call(invocation)

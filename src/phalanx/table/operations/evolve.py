@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.model import evolution
+from phalanx.model.constraints import broken_by
 from phalanx.model.domains import domain_of
 from phalanx.model.evolution import Path
 from phalanx.model.indexes import IndexDefinition
@@ -76,6 +77,12 @@ class SchemaChange(ABC):
         if schema == head.schema:
             return
         check_storable(schema)
+        broken = broken_by(head.properties, head.schema, schema)
+        if broken is not None:
+            raise InvalidInput(
+                f"the constraint {broken[0]!r} of {view.base.location.uri} needs the column "
+                f"{broken[1]!r}: drop the constraint first"
+            )
         specs = self.specs(head, schema)
         self.check_rows(view, schema, specs)
         highest = max(head.max_field_id, *schema.field_ids)

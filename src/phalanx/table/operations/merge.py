@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from phalanx import progress
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.predicates import Predicate, conjoin, restrict
@@ -164,10 +165,12 @@ class Merge:
 
         window = max(_PROBE_ROWS, keys.num_rows)
         pairs: dict[int, list[tuple[Array, Array]]] = {number: [] for number in unknown}
+        progress.begin(len(unknown), "leaves")
         for numbers in _windows(unknown, [row.row_count for row in leaves], window):
             for owners, table in read(numbers):
                 for number, ids, places in _pairs(table, owners, keys, self.on):
                     pairs[number].append((ids, places))
+            progress.advance(len(numbers))
         for number in unknown:
             ids = _concat([ids for ids, _ in pairs[number]], np.uint64)
             places = _concat([places for _, places in pairs[number]], np.int64)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from phalanx import progress
 from phalanx.errors import CorruptTable, InvalidInput, PhalanxError, TableNotFound
 from phalanx.model.schema import TableSchema
 from phalanx.storage.files import DatasetFolder, File, Live, VersionFiles
@@ -154,8 +155,9 @@ class Survey:
             if name not in self._folders or self._folders[name].needs != needed
         ]
         if new:
+            progress.begin(len(new), "leaves")
             with ThreadPoolExecutor(_WORKERS) as pool:
-                for folder in pool.map(lambda item: self._look(*item), new):
+                for folder in progress.counted(pool.map(lambda item: self._look(*item), new)):
                     self._folders[folder.name] = folder
         return [self._folders[name] for name in sorted(needs)]
 

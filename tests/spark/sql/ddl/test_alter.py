@@ -108,6 +108,29 @@ class TestColumns:
         with pytest.raises(AnalysisException):
             table.sql("ALTER TABLE {db}.t ALTER COLUMN n TYPE INT")
 
+    def test_longer_texts(self, lake):
+        lake.sql("CREATE TABLE {db}.v (x VARCHAR(3), y CHAR(2), z VARCHAR(3) COMMENT 'c')")
+        lake.sql("INSERT INTO {db}.v VALUES ('abc', 'ab', 'abc')")
+        lake.sql("ALTER TABLE {db}.v ALTER COLUMN x TYPE VARCHAR(10)")
+        lake.sql("ALTER TABLE {db}.v ALTER COLUMN z TYPE STRING")
+        lake.sql("ALTER TABLE {db}.v ALTER COLUMN y TYPE VARCHAR(5)")
+        lake.sql("INSERT INTO {db}.v VALUES ('abcdefghij', 'abcde', 'much longer than that')")
+        shown = [row[:2] for row in lake.sql("DESCRIBE {db}.v").collect()]
+        assert shown[:3] == [("x", "varchar(10)"), ("y", "varchar(5)"), ("z", "string")]
+        with pytest.raises(Exception, match="EXCEED_LIMIT_LENGTH"):
+            lake.sql("INSERT INTO {db}.v VALUES ('abcdefghijk', 'x', 'x')")
+        assert lake.sql("SELECT * FROM {db}.v").count() == 2
+
+    def test_replace_all_columns(self, lake):
+        lake.sql("CREATE TABLE {db}.v AS SELECT 1 AS id, 'x' AS s")
+        lake.sql("ALTER TABLE {db}.v REPLACE COLUMNS (s BIGINT COMMENT 'new', b STRING)")
+        assert lake.open("v").version == 2
+        assert lake.sql("SELECT * FROM {db}.v").dtypes == [("s", "bigint"), ("b", "string")]
+        assert lake.rows("SELECT * FROM {db}.v") == [(None, None)]
+        lake.sql("INSERT INTO {db}.v VALUES (7, 'y')")
+        assert lake.rows("SELECT * FROM {db}.v WHERE s = 7") == [(7, "y")]
+        assert lake.rows("SELECT * FROM {db}.v VERSION AS OF 1") == [(1, "x")]
+
     def test_nullable_comment_and_place(self, table):
         table.sql("ALTER TABLE {db}.t ALTER COLUMN id DROP NOT NULL")
         table.sql("ALTER TABLE {db}.t ALTER COLUMN n COMMENT 'another'")
@@ -156,6 +179,55 @@ class TestColumnsThatComeWithRows:
             "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         assert table.rows("SELECT id, w FROM {db}.t") == [(1, 5), (2, None)]
+
+    @needs("insert_schema_evolution")
+    def test_wider_types(self, lake):
+        lake.sql("CREATE TABLE {db}.w (id INT, f FLOAT, d DECIMAL(5, 2)) PARTITIONED BY (id)")
+        lake.sql("INSERT INTO {db}.w VALUES (1, 0.5, 1.25)")
+        lake.sql("INSERT WITH SCHEMA EVOLUTION INTO {db}.w SELECT 3000000000L, 0.1D, 12345.67BD")
+        lake.sql("""
+            MERGE WITH SCHEMA EVOLUTION INTO {db}.w t USING (SELECT 4000000000L AS id, 'x' AS s) s
+            ON t.id = s.id WHEN NOT MATCHED THEN INSERT *
+        """)
+        assert lake.sql("SELECT * FROM {db}.w").dtypes == [
+            ("id", "bigint"),
+            ("f", "double"),
+            ("d", "decimal(7,2)"),
+            ("s", "string"),
+        ]
+        rows = [(row.id, row.f, row.s) for row in lake.sql("SELECT * FROM {db}.w").collect()]
+        assert sorted(rows) == [
+            (1, 0.5, None),
+            (3000000000, 0.1, None),
+            (4000000000, None, "x"),
+        ]
+
+    @needs("insert_schema_evolution")
+    def test_narrower_and_other_types_are_cast(self, lake):
+        lake.sql("CREATE TABLE {db}.w (id BIGINT, s STRING)")
+        lake.sql("INSERT WITH SCHEMA EVOLUTION INTO {db}.w SELECT 1, 2")
+        assert lake.sql("SELECT * FROM {db}.w").dtypes == [("id", "bigint"), ("s", "string")]
+        assert lake.rows("SELECT * FROM {db}.w") == [(1, "2")]
+
+    def test_the_option_of_a_frame(self, lake, spark):
+        lake.sql("CREATE TABLE {db}.w (id INT)")
+        rows = spark.sql("SELECT 1L AS id, 'x' AS a")
+        rows.writeTo(lake["w"]).option("mergeSchema", "true").append()
+        rows.selectExpr("id", "2 AS b").write.option("mergeSchema", True).mode(
+            "append"
+        ).saveAsTable(lake["w"])
+        path = str(lake.path / "w")
+        rows.selectExpr("3L AS id", "4 AS c").write.format("phalanx").option(
+            "mergeSchema", "true"
+        ).mode("append").save(path)
+        assert lake.sql("SELECT * FROM {db}.w").columns == ["id", "a", "b", "c"]
+        assert lake.rows("SELECT id, a, b, c FROM {db}.w") == [
+            (1, "x", None, None),
+            (1, None, 2, None),
+            (3, None, None, 4),
+        ]
+        with pytest.raises(AnalysisException, match="d"):
+            rows.selectExpr("5L AS id", "6 AS d").writeTo(lake["w"]).append()
 
     @needs("partial_insert")
     def test_not_without_being_told(self, table):

@@ -43,9 +43,10 @@ class TestShowCreateTable:
     def test_of_a_plain_table(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT)")
         ((text,),) = lake.rows("SHOW CREATE TABLE {db}.t")
-        lake.sql("DROP TABLE {db}.t")
-        lake.spark.sql(text)
-        assert lake.open("t").schema.names == ["id"]
+        assert "LOCATION" not in text
+        lake.sql("CREATE NAMESPACE {db}.elsewhere")
+        lake.spark.sql(text.replace(lake["t"], lake["elsewhere.t"]))
+        assert lake.open("elsewhere/t").schema.names == ["id"]
 
 
 class TestDescribe:

@@ -60,3 +60,16 @@ def test_use(lake):
         assert lake.rows("SELECT * FROM t") == [(1,)]
     finally:
         lake.sql("USE spark_catalog.default")
+
+
+def test_properties_and_comment(lake):
+    lake.sql("ALTER NAMESPACE {db} SET PROPERTIES ('team' = 'us', 'tier' = '1')")
+    lake.sql("COMMENT ON NAMESPACE {db} IS 'it''s ours'")
+    lake.sql("ALTER NAMESPACE {db} UNSET PROPERTIES ('tier')")
+    shown = dict(lake.rows("DESCRIBE NAMESPACE EXTENDED {db}"))
+    assert shown["Comment"] == "it's ours"
+    assert shown["Properties"] == "((team,us))"
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+        lake.sql("COMMENT ON NAMESPACE {db}.none IS 'x'")
+    with pytest.raises(AnalysisException, match="leave LOCATION out"):
+        lake.sql("CREATE NAMESPACE {db}.there LOCATION '/tmp/there'")

@@ -54,10 +54,6 @@ class TestCreate:
         with pytest.raises(AnalysisException, match="is no name for a table"):
             lake.sql(f"CREATE TABLE {{db}}.`{name}` {COLUMNS}")
 
-    def test_another_place_is_refused(self, lake, tmp_path):
-        with pytest.raises(AnalysisException, match="a table of this catalog lies at"):
-            lake.sql(f"CREATE TABLE {{db}}.t {COLUMNS} LOCATION '{tmp_path}/there'")
-
     @needs("create_table_like")
     def test_like(self, lake):
         lake.sql(f"CREATE TABLE {{db}}.t {COLUMNS} PARTITIONED BY (country)")
@@ -196,12 +192,40 @@ class TestDrop:
         assert lake.rows("SELECT * FROM {db}.t") == [(2,)]
 
 
+class TestProviders:
+    @pytest.mark.parametrize("provider", ["iceberg", "parquet", "delta"])
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "CREATE TABLE {db}.x (id INT) USING {provider}",
+            "CREATE TABLE {db}.x USING {provider} AS SELECT 1 AS id",
+            "CREATE OR REPLACE TABLE {db}.x USING {provider} AS SELECT 1 AS id",
+        ],
+    )
+    def test_a_foreign_one_is_refused(self, shared_lake, statement, provider):
+        with pytest.raises(AnalysisException, match=f"tables of Phalanx, not of {provider}"):
+            shared_lake.sql(statement.replace("{provider}", provider))
+        assert shared_lake.rows("SHOW TABLES IN {db}") == []
+
+    def test_of_a_frame(self, lake):
+        rows = lake.spark.range(3)
+        rows.write.saveAsTable(lake["t"])
+        rows.writeTo(lake["u"]).using("Phalanx").create()
+        with pytest.raises(AnalysisException, match="not of orc"):
+            rows.write.format("orc").saveAsTable(lake["v"])
+        with pytest.raises(AnalysisException, match="not of delta"):
+            rows.writeTo(lake["v"]).using("delta").create()
+        assert [row[1] for row in lake.rows("SHOW TABLES IN {db}")] == ["t", "u"]
+
+
 class TestRename:
     def test_to_another_name(self, lake):
         lake.sql("CREATE TABLE {db}.t AS SELECT 1 AS id")
-        lake.sql("ALTER TABLE {db}.t RENAME TO {db}.u".replace("{db}.u", f"{lake.name}.u"))
-        assert lake.rows("SELECT * FROM {db}.u") == [(1,)]
-        assert lake.rows("SHOW TABLES IN {db}") == [(lake.name, "u", False)]
+        for name in (f"{lake.name}.u", "{db}.v", "w"):
+            table = lake.rows("SHOW TABLES IN {db}")[0][1]
+            lake.sql(f"ALTER TABLE {{db}}.{table} RENAME TO {name}")
+            assert lake.rows("SHOW TABLES IN {db}") == [(lake.name, name[-1], False)]
+        assert lake.rows("SELECT * FROM {db}.w") == [(1,)]
 
     def test_to_a_name_that_is_taken(self, lake):
         lake.sql("CREATE TABLE {db}.t AS SELECT 1 AS id")

@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 from pyspark.errors import AnalysisException, SparkRuntimeException
-from pyspark.sql.functions import expr
+
+from phalanx import ConflictError, PhalanxError, errors
+from phalanx.spark.dispatch import condition_of
 
 
 def sentence(caught):
@@ -73,11 +75,71 @@ def test_a_catalog_without_a_warehouse(spark):
 
 
 def test_what_a_task_refuses_is_one_sentence(lake):
-    lake.sql("CREATE TABLE {db}.t (id BIGINT, g INT) PARTITIONED BY (g)")
-    frame = lake.spark.range(3).selectExpr("id", "CAST(id AS INT) AS g")
+    lake.sql("CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '3')")
     with pytest.raises(SparkRuntimeException) as caught:
-        frame.writeTo(lake["t"]).overwrite(expr("g = 1"))
+        lake.sql("INSERT INTO {db}.t SELECT array(1F) FROM range(3)")
     text = str(caught.value)
-    assert re.match(r"\d rows? do(es)? not match g = 1: only rows that match", text), text
+    assert text.startswith("column 'v' holds a value"), text
     assert len(text) < 300
-    assert lake.rows("SELECT id FROM {db}.t") == []
+    assert caught.value.getCondition() == "PHALANX_INVALID_INPUT"
+    assert caught.value.getSqlState() == "22023"
+    assert lake.rows("SELECT * FROM {db}.t") == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "state"),
+    [
+        ("CREATE TABLE {db}._x (id INT)", "PHALANX_INVALID_INPUT", "22023"),
+        ("SELECT * FROM {db}.t VERSION AS OF 99", "PHALANX_NOT_FOUND", "42P01"),
+        ("CALL lake.system.none()", "PHALANX_INVALID_INPUT", "22023"),
+        ("CALL lake.system.vacuum('none.t')", "PHALANX_NOT_FOUND", "42P01"),
+        ("CREATE TABLE {db}.x (id INT) USING iceberg", "PHALANX_INVALID_INPUT", "22023"),
+    ],
+)
+def test_conditions(shared_lake, statement, condition, state):
+    shared_lake.sql("CREATE TABLE IF NOT EXISTS {db}.t AS SELECT 1 AS id")
+    with pytest.raises(AnalysisException) as caught:
+        shared_lake.sql(statement)
+    assert (caught.value.getCondition(), caught.value.getSqlState()) == (condition, state)
+
+
+def test_conditions_of_all_errors():
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    assert len(kinds) > 7
+    conditions = {kind: condition_of(kind("x"))[0] for kind in kinds if kind is not PhalanxError}
+    assert len(set(conditions.values())) == len(conditions)
+    assert condition_of(ConflictError("x")) == ("PHALANX_CONFLICT", "40001")
+    assert condition_of(PhalanxError("x"))[0] == "PHALANX_ERROR"
+    assert condition_of(KeyError("x")) == ("PHALANX_INTERNAL_ERROR", "XX000")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM {db}.t",
+        "INSERT INTO {db}.t VALUES (1)",
+        "UPDATE {db}.t SET id = 2 WHERE id = 1",
+        "DELETE FROM {db}.t WHERE id = rand()",
+        "CREATE TABLE {db}.new AS SELECT 1 AS id",
+        "CREATE VIEW {db}.new AS SELECT 1 AS id",
+        "ALTER TABLE {db}.t ADD COLUMN x INT",
+        "CALL lake.system.check('x')",
+        "SHOW TABLES IN {db}",
+    ],
+)
+def test_objects_have_names(shared_lake, statement):
+    shared_lake.sql("CREATE TABLE IF NOT EXISTS {db}.t AS SELECT 1 AS id")
+    ((text,),) = shared_lake.rows(f"EXPLAIN EXTENDED {statement}")
+    assert not re.findall(r"phalanx\.\w+@[0-9a-f]+", text)
+
+
+@pytest.mark.parametrize(
+    ("clause", "said"),
+    [
+        ("CLUSTER BY (id)", "a table has no CLUSTER BY"),
+        ("CLUSTERED BY (id) SORTED BY (id) INTO 4 BUCKETS", "a table has no SORTED BY"),
+    ],
+)
+def test_clauses_by_their_own_names(shared_lake, clause, said):
+    with pytest.raises(AnalysisException, match=said):
+        shared_lake.sql(f"CREATE TABLE {{db}}.x (id INT) {clause}")

@@ -46,11 +46,29 @@ CASES = {
     "equal or both NULL": ("country", "country", "a.country <=> b.country AND a.id = b.id", 2),
     "keys that are never equal": ("country", "k", "a.country = b.country AND a.id = b.id", 1),
     "more join keys": ("bucket(4, id)", "bucket(4, id)", "a.id = b.id AND a.k = b.k", 0),
+    "more keys on one side": (
+        "country, k",
+        "country",
+        "a.country = b.country AND a.k = b.k AND a.id = b.id",
+        0,
+    ),
+    "keys in another order": (
+        "country, bucket(4, id)",
+        "bucket(2, id), country",
+        "a.country = b.country AND a.id = b.id",
+        0,
+    ),
+    "other keys beside a common one": (
+        "country, k",
+        "bucket(2, id), country",
+        "a.country = b.country AND a.k = b.k AND a.id = b.id",
+        0,
+    ),
     "one side unpartitioned": ("bucket(4, id)", "", "a.id = b.id", 1),
 }
 KINDS = ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"]
 #: The cases that are tried with joins of every kind; the others with two.
-EVERY_KIND = ("bucket 24 with 16", "one side unpartitioned")
+EVERY_KIND = ("bucket 24 with 16", "more keys on one side", "one side unpartitioned")
 
 
 @pytest.fixture

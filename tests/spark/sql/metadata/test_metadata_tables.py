@@ -1,7 +1,12 @@
 """.partitions, .snapshots, .files and .specs."""
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
+
+import phalanx
+from phalanx import InvalidInput
+from tests.spark.door import call, catalog
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +74,37 @@ def test_a_namespace_with_such_a_name(lake):
     lake.sql("CREATE NAMESPACE {db}.a")
     lake.sql("CREATE TABLE {db}.a.files AS SELECT 1 AS id")
     assert lake.rows("SELECT * FROM {db}.a.files") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {db}.t.{about}",
+        "DELETE FROM {db}.t.{about} WHERE spec = 1",
+        "TRUNCATE TABLE {db}.t.{about}",
+        "UPDATE {db}.t.{about} SET rows = 1",
+        "MERGE INTO {db}.t.{about} USING (SELECT 1 AS x) s ON 1 = 1 WHEN MATCHED THEN DELETE",
+        "INSERT INTO {db}.t.{about} SELECT * FROM {db}.t.{about}",
+        "INSERT OVERWRITE {db}.t.{about} SELECT * FROM {db}.t.{about}",
+        "ALTER TABLE {db}.t.{about} ADD COLUMN x INT",
+        "ALTER TABLE {db}.t.{about} DROP PARTITION (part = 0)",
+        "DROP TABLE {db}.t.{about}",
+    ],
+)
+@pytest.mark.parametrize("about", ["partitions", "files"])
+def test_they_cannot_be_changed(filled, statement, about):
+    """A change of one must never reach the table that it is about."""
+    with pytest.raises(AnalysisException):
+        filled.sql(statement.replace("{about}", about))
+    assert filled.open("t").version == 2
+    assert filled.open("t").count() == 11
+
+
+@pytest.mark.parametrize("op", ["can_delete", "delete"])
+def test_they_cannot_be_changed_without_spark(tmp_path, op):
+    phalanx.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    described = call("load_table", catalog=catalog(), ident=[str(tmp_path / "t")])
+    handle = {**described["handle"], "about": "files"}
+    more = {"conf": {}} if op == "delete" else {}
+    with pytest.raises(InvalidInput, match="cannot be changed"):
+        call(op, table=handle, filters=[], **more)

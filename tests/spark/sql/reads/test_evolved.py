@@ -4,6 +4,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import AnalysisException
 
 SCHEMA = "id INT, country STRING, score FLOAT, day DATE, place STRUCT<city: STRING, zip: INT>"
 
@@ -103,3 +104,28 @@ def test_time_travel(evolved):
     assert evolved.rows("SELECT * FROM {db}.t VERSION AS OF 2 WHERE country = 'US'") == [
         (1, "US", 0.5, dt.date(2025, 1, 1), ("A", 1))
     ]
+
+
+def test_a_frame_does_not_read_another_column_that_took_a_name(lake):
+    """Spark compares the ids of columns with those that a frame was made for."""
+    lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, 'old' AS s")
+    frame = lake.spark.table(lake["i"])
+    lake.sql("ALTER TABLE {db}.i ADD COLUMN more INT")
+    assert frame.where("id = 1").collect() == [(1, "old")]
+    lake.sql("ALTER TABLE {db}.i DROP COLUMN s")
+    lake.sql("ALTER TABLE {db}.i ADD COLUMN s STRING")
+    with pytest.raises(AnalysisException, match="INCOMPATIBLE_TABLE_CHANGE_AFTER_ANALYSIS"):
+        frame.collect()
+    assert lake.spark.table(lake["i"]).collect() == [(1, None, None)]
+
+
+def test_ids_stay_with_their_table(lake):
+    """Neither a copy of a table nor its description shows them."""
+    lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, named_struct('a', 1) AS x")
+    lake.sql("CREATE TABLE {db}.j AS SELECT x, id FROM {db}.i")
+    lake.sql("CREATE TABLE {db}.k LIKE {db}.i")
+    assert "FIELD_ID" not in lake.rows("SHOW CREATE TABLE {db}.j")[0][0]
+    for name in ("j", "k"):
+        assert b"__FIELD_ID" not in lake.open(name).schema.serialize().to_pybytes()
+    lake.sql("INSERT INTO {db}.k SELECT id, x FROM {db}.j")
+    assert lake.rows("SELECT * FROM {db}.k") == [(1, (1,))]

@@ -182,3 +182,31 @@ class TestVectors:
             "AS SELECT id, array(CAST(id AS FLOAT), 1F) AS v FROM range(3)"
         )
         assert lake.rows("SELECT v FROM {db}.t WHERE id > 0") == [([1.0, 1.0],), ([2.0, 1.0],)]
+
+
+def test_variants(lake):
+    """They lie in files as their binary, and Python sees them so."""
+    lake.sql("CREATE TABLE {db}.v (id INT, v VARIANT, many ARRAY<VARIANT>) PARTITIONED BY (id)")
+    lake.sql("""
+        INSERT INTO {db}.v
+        SELECT 1, parse_json('{"a": 1, "b": [true, null]}'), array(parse_json('"x"'), NULL)
+        UNION ALL SELECT 2, parse_json('null'), array() UNION ALL SELECT 3, NULL, NULL
+    """)
+    assert lake.sql("SELECT * FROM {db}.v").dtypes[1:] == [
+        ("v", "variant"),
+        ("many", "array<variant>"),
+    ]
+    lake.sql("UPDATE {db}.v SET v = parse_json('[7]') WHERE id = 3")
+    query = "SELECT id, to_json(v), variant_get(v, '$.a', 'int'), to_json(many) FROM {db}.v"
+    assert lake.rows(query) == [
+        (1, '{"a":1,"b":[true,null]}', 1, '["x",null]'),
+        (2, "null", None, "[]"),
+        (3, "[7]", None, None),
+    ]
+    assert lake.rows("SELECT count(v), count(*) FROM {db}.v WHERE v IS NOT NULL") == [(3, 3)]
+    stored = lake.open("v").scan("v", where="id = 1").to_arrow().column("v")[0].as_py()
+    assert set(stored) == {"value", "metadata"}
+    lake.sql("CREATE TABLE {db}.copy AS SELECT v FROM {db}.v")
+    assert "v VARIANT" in lake.rows("SHOW CREATE TABLE {db}.copy")[0][0]
+    with pytest.raises(AnalysisException, match="v"):
+        lake.sql("CREATE TABLE {db}.p (v VARIANT) PARTITIONED BY (v)")

@@ -1,0 +1,81 @@
+"""CHECK constraints: rows that break one are refused, wherever they come from."""
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from phalanx import InvalidInput
+
+
+@pytest.fixture
+def table(lake):
+    lake.sql("CREATE TABLE {db}.t (id INT, x INT, CONSTRAINT positive CHECK (x > 0))")
+    lake.sql("INSERT INTO {db}.t VALUES (1, 1), (2, NULL)")
+    return lake
+
+
+def rows(lake):
+    return lake.rows("SELECT id, x FROM {db}.t")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO {db}.t VALUES (3, 5), (4, -1)",
+        "INSERT OVERWRITE {db}.t VALUES (4, 0)",
+        "UPDATE {db}.t SET x = -1 WHERE id = 1",
+        "MERGE INTO {db}.t t USING (SELECT 9 AS id) s ON t.id = s.id "
+        "WHEN NOT MATCHED THEN INSERT (id, x) VALUES (9, -9)",
+    ],
+)
+def test_in_spark(table, statement):
+    with pytest.raises(PySparkException, match="CHECK_CONSTRAINT_VIOLATION"):
+        table.sql(statement)
+    assert rows(table) == [(1, 1), (2, None)]
+
+
+def test_in_python(table):
+    t = table.open("t")
+    for change in (
+        lambda: t.append([{"id": 3, "x": 5}, {"id": 4, "x": -1}]),
+        lambda: t.overwrite([{"id": 4, "x": 0}]),
+        lambda: t.update({"x": "x - 1"}, "id = 1"),
+        lambda: t.merge([{"id": 1, "x": -1}], on="id"),
+        lambda: t.set_properties({"constraint.positive": None}),
+        lambda: t.drop_column("x"),
+        lambda: t.rename_column("x", "y"),
+    ):
+        with pytest.raises(InvalidInput, match="constraint"):
+            change()
+    t.append([{"id": 3, "x": None}, {"id": 4, "x": 4}])
+    assert rows(table) == [(1, 1), (2, None), (3, None), (4, 4)]
+
+
+def test_add_and_drop(table):
+    with pytest.raises(PySparkException, match="violat"):
+        table.sql("ALTER TABLE {db}.t ADD CONSTRAINT many CHECK (id > 1)")
+    table.sql("ALTER TABLE {db}.t ADD CONSTRAINT few CHECK (hash(id) <> 5 AND id < 10)")
+    with pytest.raises(InvalidInput, match="can only be checked by Spark"):
+        table.open("t").append([{"id": 3, "x": 5}])
+    assert "CONSTRAINT positive CHECK (x > 0)" in table.rows("SHOW CREATE TABLE {db}.t")[0][0]
+    with pytest.raises(AnalysisException, match="already"):
+        table.sql("ALTER TABLE {db}.t ADD CONSTRAINT few CHECK (id < 100)")
+    table.sql("ALTER TABLE {db}.t DROP CONSTRAINT few")
+    table.sql("ALTER TABLE {db}.t DROP CONSTRAINT IF EXISTS few")
+    table.sql("ALTER TABLE {db}.t DROP CONSTRAINT positive")
+    table.sql("INSERT INTO {db}.t VALUES (3, -3)")
+    with pytest.raises(AnalysisException, match="only CHECK"):
+        table.sql("ALTER TABLE {db}.t ADD CONSTRAINT key PRIMARY KEY (id)")
+
+
+def test_a_stream(table, tmp_path):
+    """Spark does not check what a stream writes, so the tasks do."""
+    table.spark.sql("SELECT 5 AS id, -5 AS x").write.parquet(f"{tmp_path}/in")
+    source = table.spark.readStream.schema("id INT, x INT").parquet(f"{tmp_path}/in")
+    query = (
+        source.writeStream.option("checkpointLocation", f"{tmp_path}/at")
+        .trigger(availableNow=True)
+        .toTable(table["t"])
+    )
+    with pytest.raises(PySparkException, match="breaks the constraint 'positive'"):
+        query.awaitTermination()
+    assert rows(table) == [(1, 1), (2, None)]
