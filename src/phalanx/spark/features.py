@@ -42,6 +42,9 @@ FEATURES = {
     "insert_schema_evolution": Feature(
         "4.2", "has no INSERT WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
     ),
+    "join_by_some_keys": Feature(
+        "4.3", "shuffles a join by only some of the fields that both tables are partitioned by"
+    ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
 }

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.spark.needs import needs
+
 LEFT = (
     "SELECT id, CAST(id % 5 AS INT) AS k, "
     "TIMESTAMP '2024-01-01' + make_dt_interval(CAST(id % 60 AS INT)) AS ts, "
@@ -91,7 +93,13 @@ def shuffles(lake, query):
     return lake.sql(query)._jdf.queryExecution().executedPlan().toString().count("Exchange ")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(case for case in CASES if case != "some of the keys"),
+        pytest.param("some of the keys", marks=needs("join_by_some_keys")),
+    ],
+)
 def test_join(lake, joining, case):
     left, right, condition, wanted = CASES[case]
     lake.both("a", LEFT, left)
