@@ -72,3 +72,20 @@ def test_reference_says_what_the_code_says(site):
         if name.endswith(("Error", "Input", "Table", "NotFound", "Exists")) and name != "Table":
             assert f">{name}<" in errors, name
     assert "this transaction is over: start another one" in errors
+
+
+def test_conformance_names_tests_that_exist():
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)((?:::\w+)*)`", text)
+    assert len(named) > 40
+    for path, parts in named:
+        source = (ROOT / "tests" / path).read_text(encoding="utf-8")
+        for part in filter(None, parts.split("::")):
+            assert re.search(rf"^ *(?:class|def) {part}\b", source, re.MULTILINE), (path, part)
+
+
+def test_benchmarks_are_all_described():
+    from bench.__main__ import ALL
+
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(ALL)
