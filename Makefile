@@ -47,7 +47,7 @@ soak: setup ## Run the long tests under load
 
 docs: setup ## Build the site of docs/ into build/site, and run the code blocks of README.md and docs/
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
-	@echo "The site is in build/site: open build/site/index.html."
+	@echo "The site is in build/site; '$(PY) -m mkdocs serve' shows it in a browser."
 	@$(PY) -m pytest tests/test_docs.py $(ARGS)
 
 wheel: check-java setup ## Build the wheel, with the jar of the Spark bridge in it

@@ -62,7 +62,7 @@ PYTHON: list[tuple[str, str, list[str]]] = [
 
 
 def python() -> str:
-    parts = ["# Python API\n", "Everything here is public. Names that are not may change.\n"]
+    parts = ["# Python API\n", "Names that are not on this page are not public and may change.\n"]
     for heading, place, names in PYTHON:
         module = importlib.import_module(place)
         parts.append(f"## {heading}\n")
