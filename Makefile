@@ -63,7 +63,9 @@ soak: setup ## Run the long tests under load
 	@$(PY) -m pytest -m soak $(ARGS) || { \
 	  code=$$?; [ $$code -eq 5 ] || exit $$code; echo "No soak test was selected."; }
 
-docs: setup ## Run the code blocks of README.md and docs/
+docs: setup ## Build the site of docs/ into build/site, and run the code blocks of README.md and docs/
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "The site is in build/site; '$(PY) -m mkdocs serve' shows it in a browser."
 	@$(PY) -m pytest tests/test_docs.py $(ARGS)
 
 browser: ## Install Chromium and its driver, for the tests of the explorer (Debian and Ubuntu)

@@ -1,11 +1,13 @@
 """The docs are true: every code block of README.md and docs/ is checked.
 
 - `python` blocks of one file run in order, in one namespace, in a process of their own whose
-  working directory is empty. After `<!-- no-run -->` a block is compiled only.
+  working directory is empty. After `<!-- no-run -->` a block is compiled only. The files of
+  `TOGETHER` share a process, and with it a Spark session.
 - A `text` block directly after a `python` block that prints is what it prints, with `...` as a
   wildcard.
 - `bash` and `sh` blocks may name only targets of the Makefile and extras of pyproject.toml.
-- `sql` blocks are counted.
+- `sql` blocks after `<!-- run -->` run in the session that the blocks before call `spark`; the last
+  statement's rows are compared with a `text` block. Other `sql` blocks are counted.
 """
 
 import contextlib
@@ -30,11 +32,14 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = [
     path for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if path.is_file()
 ]
+#: Files that run one after the other in one process, so that Spark starts once for all of them.
+TOGETHER = ("README.md", "start.md", "join.md", "stream.md", "deploy.md")
 TIMEOUT_SECONDS = 600
 
 PYTHON = {"python", "py"}
 SHELL = {"bash", "sh", "shell", "console"}
 NO_RUN = "<!-- no-run -->"
+RUN = "<!-- run -->"
 
 OPEN_FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,}|~{3,})\s*(?P<language>[\w+-]*)[^`]*$")
 OUR_EXTRAS = re.compile(r"(?<![\w.-])(?:phalanx|\.)\[(?P<extras>[^\]]*)\]")
@@ -49,6 +54,7 @@ class Block:
     line: int  # of the first line of text, from 1
     text: str
     no_run: bool
+    run: bool  # asked for; Python runs unless it is told not to
     adjacent: bool  # only blank lines since the previous block
 
 
@@ -75,6 +81,7 @@ def blocks_of(markdown: str) -> Iterator[Block]:
             line=first + 1,
             text="".join(line + "\n" for line in body),
             no_run=between[-1:] == [NO_RUN],
+            run=between[-1:] == [RUN],
             adjacent=not between,
         )
         between = []
@@ -91,6 +98,8 @@ def run_blocks(path: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as stdout:
             if block.language in SHELL:
                 run_phalanx(block)
+            elif block.language == "sql":
+                run_sql(block, namespace["spark"])
             else:
                 # The blank lines make tracebacks point at the line of the Markdown file.
                 source = "\n" * (block.line - 1) + block.text
@@ -103,7 +112,9 @@ def run_blocks(path: Path) -> None:
 
 
 def is_run(block: Block) -> bool:
-    """Whether there is something to run in it: Python, or our own command."""
+    """Whether there is something to run in it: Python, our own command, or SQL that asks for it."""
+    if block.language == "sql":
+        return block.run
     if block.language in SHELL:
         return any(command[:1] == ["phalanx"] for command in commands_of(block.text))
     return block.language in PYTHON
@@ -116,6 +127,16 @@ def run_phalanx(block: Block) -> None:
         if command[:1] == ["phalanx"]:
             code = main(command[1:])
             assert code == 0, f"line {block.line}: {shlex.join(command)} exits with {code}"
+
+
+def run_sql(block: Block, spark: Any) -> None:
+    """Run the statements of a block, and print the rows of the last one."""
+    *first, last = [part for part in re.split(r";\s*(?:\n|$)", block.text) if part.strip()]
+    for statement in first:
+        spark.sql(statement)
+    rows = spark.sql(last)
+    if rows.columns:
+        rows.show(truncate=False)
 
 
 def compare_output(expected: Block, printed: str) -> None:
@@ -158,17 +179,19 @@ def shell_problems(block: Block) -> Iterator[str]:
                         yield f"block at line {block.line}: there is no extra '{extra}'"
 
 
-def check_file(path: Path, folder: Path) -> list[Block]:
-    """Check one Markdown file, running its Python in `folder`; returns its blocks."""
-    blocks = list(blocks_of(path.read_text(encoding="utf-8")))
-    problems = [
-        problem for block in blocks if block.language in SHELL for problem in shell_problems(block)
-    ]
-    assert not problems, f"{path.name}: " + "; ".join(problems)
+def check_files(paths: list[Path], folder: Path) -> list[Block]:
+    """Check Markdown files, running their code in `folder`; returns their blocks."""
+    blocks = []
+    for path in paths:
+        own = list(blocks_of(path.read_text(encoding="utf-8")))
+        shell = [block for block in own if block.language in SHELL]
+        problems = [problem for block in shell for problem in shell_problems(block)]
+        assert not problems, f"{path.name}: " + "; ".join(problems)
+        blocks += own
     if any(is_run(block) for block in blocks):
         python_path = os.pathsep.join(filter(None, [f"{ROOT / 'src'}", os.getenv("PYTHONPATH")]))
         child = subprocess.run(
-            [sys.executable, __file__, str(path)],
+            [sys.executable, __file__, *map(str, paths)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": python_path},
             stdin=subprocess.DEVNULL,
@@ -176,13 +199,21 @@ def check_file(path: Path, folder: Path) -> list[Block]:
             text=True,
             timeout=TIMEOUT_SECONDS,
         )
-        assert child.returncode == 0, f"{path.name}:\n{child.stderr}"
+        assert child.returncode == 0, child.stderr
     return blocks
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_file(path, tmp_path, record_property):
-    blocks = check_file(path, tmp_path)
+def groups() -> list[list[Path]]:
+    """The files, those together that share a process."""
+    together = [path for name in TOGETHER for path in FILES if path.name == name]
+    return [together, *([path] for path in FILES if path not in together)]
+
+
+@pytest.mark.parametrize(
+    "paths", groups(), ids=lambda paths: "+".join(str(path.relative_to(ROOT)) for path in paths)
+)
+def test_files(paths, tmp_path, record_property):
+    blocks = check_files(paths, tmp_path)
     record_property("sql_blocks", sum(block.language == "sql" for block in blocks))
 
 
@@ -204,6 +235,13 @@ TRUE_DOCS = {
         "phalanx.create('t', pyarrow.schema([('a', pyarrow.int64())]), [])\n```\n"
         "```bash\nphalanx advise t\n```\n```text\n.../t: 0 leaves...\n```\n"
     ),
+    "sql": (
+        "```python\nclass Rows:\n    columns = ['a']\n    def show(self, truncate):\n"
+        "        print(self.text)\nclass Spark:\n    def sql(self, text):\n"
+        "        rows = Rows()\n        rows.text = f'<{text.strip()}>'\n        return rows\n"
+        "spark = Spark()\n```\n<!-- run -->\n```sql\nSELECT 1;\nSELECT 2\n```\n"
+        "```text\n<SELECT 2>\n```\n"
+    ),
     "other languages": "```sql\nSELECT 1\n```\n```\n1 / 0\n```\n",
 }
 
@@ -222,6 +260,7 @@ FALSE_DOCS = {
     "an unknown target": ("```bash\nmake setup no-such\n```\n", "no target 'no-such'"),
     "an unknown extra": ("```bash\npip install -e '.[spark,none]'\n```\n", "no extra 'none'"),
     "our command fails": ("```bash\nphalanx check nowhere\n```\n", "line 2.*exits with 1"),
+    "sql without a session": ("<!-- run -->\n```sql\nSELECT 1\n```\n", "KeyError: 'spark'"),
     "an open block": ("```python\na = 1\n", "never closed"),
 }
 
@@ -230,7 +269,7 @@ FALSE_DOCS = {
 def test_true_docs_pass(name, tmp_path):
     path = tmp_path / "doc.md"
     path.write_text(TRUE_DOCS[name], encoding="utf-8")
-    check_file(path, tmp_path)
+    check_files([path], tmp_path)
 
 
 @pytest.mark.parametrize("name", FALSE_DOCS)
@@ -239,12 +278,13 @@ def test_false_docs_fail(name, tmp_path):
     path = tmp_path / "doc.md"
     path.write_text(markdown, encoding="utf-8")
     with pytest.raises(AssertionError, match=f"(?s){message}"):
-        check_file(path, tmp_path)
+        check_files([path], tmp_path)
 
 
 if __name__ == "__main__":
     try:
-        run_blocks(Path(sys.argv[1]))
+        for name in sys.argv[1:]:
+            run_blocks(Path(name))
     except BaseException:
         traceback.print_exc()
         sys.exit(1)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from phalanx.model.text import Boolean, Match, Phrase
     from phalanx.table.table import Table, check, create, open, repair
 
-__version__ = "0.1.0"
+#: The version of the package, which `pyproject.toml` takes from here.
+__version__ = "0.2.0"
 
 __all__ = [
     "Boolean",
