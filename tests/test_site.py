@@ -26,7 +26,7 @@ def site(tmp_path_factory):
     child = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         timeout=300,

@@ -19,7 +19,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "src"))
 
 # Markdown
 
@@ -388,6 +387,9 @@ PAGES: dict[str, tuple[str, Callable[[], str | None]]] = {
 
 def made() -> dict[str, str]:
     """Every page by its path, as Markdown."""
+    # mkdocs restores the path after it has loaded a hook, so this is not done at the top.
+    if str(ROOT / "src") not in sys.path:
+        sys.path.insert(0, str(ROOT / "src"))
     pages = {f"reference/{name}.md": page() for name, (_, page) in PAGES.items()}
     return {path: text for path, text in pages.items() if text is not None}
 
