@@ -142,7 +142,7 @@ class Demo:
             self.spark.sql(f"UPDATE {self.events} SET amount = 0 WHERE amount > 199.5")
             self.spark.sql(f"DELETE FROM {self.events} WHERE country = 'JP'")
         last = self.open().snapshots().to_pylist()[-1]
-        result(f"{last['rows_removed']:,} rows deleted without opening a file", took)
+        result(f"{last['rows_removed']:,} rows deleted by the last", took)
         return {"deleted": last["rows_removed"]}
 
     def evolve(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def site(tmp_path_factory):
     child = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": ""},
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,6 +67,7 @@ def test_reference_says_what_the_code_says(site):
     assert "retention.min_snapshots" in text("properties")
     assert "spark.sql.phalanx.keyedLeaves" in text("confs")
     assert "rows_removed" in text("metadata-tables")
+    assert "at least 100 x" in text("bounds")
     errors = text("errors")
     for name in phalanx.__all__:
         if name.endswith(("Error", "Input", "Table", "NotFound", "Exists")) and name != "Table":

@@ -19,7 +19,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "src"))
 
 # Markdown
 
@@ -311,6 +310,32 @@ def message(node: ast.expr) -> str | None:
     return None
 
 
+# Benchmarks
+
+
+def bounds() -> str:
+    rows = []
+    for path in sorted((ROOT / "bench").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Figure":
+                rows += [[code(path.stem), *row] for row in bound_of(node)]
+    return (
+        "# Bounds of the benchmarks\n\nWhat `make bench` demands of each figure, on two cores. A "
+        "bound is no result: it is what the command fails at. [Benchmarks](../benchmarks.md) says "
+        "what is measured.\n\n" + table(["benchmark", "figure", "bound"], rows)
+    )
+
+
+def bound_of(figure: ast.Call) -> Iterator[list[str]]:
+    """The name of a figure and its bound; nothing if it has none that is a number."""
+    name, bound = message(figure.args[0]), figure.args[3:4]
+    if name is None or not bound or not isinstance(bound[0], ast.Constant):
+        return
+    unit = figure.args[2].value if isinstance(figure.args[2], ast.Constant) else ""
+    least = any(keyword.arg == "at_least" for keyword in figure.keywords)
+    yield [plain(name), f"at {'least' if least else 'most'} {bound[0].value} {unit}".strip()]
+
+
 # The command line
 
 
@@ -355,12 +380,16 @@ PAGES: dict[str, tuple[str, Callable[[], str | None]]] = {
     "confs": ("Confs and options", confs),
     "metadata-tables": ("Metadata tables", metadata_tables),
     "errors": ("Errors", errors),
+    "bounds": ("Bounds of benchmarks", bounds),
     "commands": ("Commands", command_line),
 }
 
 
 def made() -> dict[str, str]:
     """Every page by its path, as Markdown."""
+    # mkdocs restores the path after it has loaded a hook, so this is not done at the top.
+    if str(ROOT / "src") not in sys.path:
+        sys.path.insert(0, str(ROOT / "src"))
     pages = {f"reference/{name}.md": page() for name, (_, page) in PAGES.items()}
     return {path: text for path, text in pages.items() if text is not None}
 
