@@ -10,18 +10,24 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
  * have, in one order, neither is shuffled. Spark itself compares all keys of both.
  */
 object CommonKeys {
-  private type Keyed = (DataSourceV2ScanRelation, PhalanxScan, Seq[Expression])
+  private type Keyed = (PhalanxScan, Seq[Expression])
+
+  private object KeyedScan {
+    def unapply(relation: DataSourceV2ScanRelation): Option[Keyed] = relation.scan match {
+      case scan: PhalanxScan => relation.keyGroupedPartitioning.map(scan -> _)
+      case _ => None
+    }
+  }
 
   def apply(plan: LogicalPlan): LogicalPlan = {
     val chosen = plan.collect {
       case join @ ExtractEquiJoinKeys(_, left, right, _, _, a, b, _) =>
         for (one <- keyed(a); other <- keyed(b); (mine, its) <- common(one, other, left.zip(right))
              if !wantedElsewhere(plan, join, one, mine) && !wantedElsewhere(plan, join, other, its))
-          yield Seq(one._2 -> mine, other._2 -> its)
+          yield Seq(one._1 -> mine, other._1 -> its)
     }.flatten.flatten
     plan.transform {
-      case relation @ DataSourceV2ScanRelation(_, scan: PhalanxScan, _, Some(keys), _, _, _)
-          if chosen.exists(_._1 eq scan) =>
+      case relation @ KeyedScan(scan, keys) if chosen.exists(_._1 eq scan) =>
         val (_, kept) = chosen.find(_._1 eq scan).get
         scan.choose(kept)
         relation.copy(keyGroupedPartitioning = Some(kept.map(keys)))
@@ -32,14 +38,13 @@ object CommonKeys {
   private def keyed(plan: LogicalPlan): Option[Keyed] = plan match {
     case Project(_, child) => keyed(child)
     case Filter(_, child) => keyed(child)
-    case relation @ DataSourceV2ScanRelation(_, scan: PhalanxScan, _, Some(keys), _, _, _) =>
-      Some((relation, scan, keys))
+    case KeyedScan(scan, keys) => Some(scan -> keys)
     case _ => None
   }
 
   /** The places of the keys that both sides have, in one order; none if they have the same ones already. */
   private def common(one: Keyed, other: Keyed, equal: Seq[(Expression, Expression)]): Option[(Seq[Int], Seq[Int])] = {
-    val (keys, its) = (one._3, other._3)
+    val (keys, its) = (one._2, other._2)
     val pairs = keys.indices.flatMap { at =>
       its.indices.find(there => matches(keys(at), its(there), equal)).map(at -> _)
     }
@@ -71,5 +76,5 @@ object CommonKeys {
 
   /** Whether keys that would be given up may be of use to another join of the query. */
   private def wantedElsewhere(plan: LogicalPlan, join: LogicalPlan, side: Keyed, kept: Seq[Int]): Boolean =
-    kept.size < side._3.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
+    kept.size < side._2.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
 }

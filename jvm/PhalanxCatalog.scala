@@ -131,7 +131,7 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
       }.toMap,
       "partitioning" -> info.partitions().toSeq.map(Json.transform),
       "properties" -> info.properties(),
-      "constraints" -> Constraints.sql(info.constraints().toSeq),
+      "constraints" -> Constraints.of(info),
       // What writers of frames and streams name where their user names no format.
       "default_provider" -> SQLConf.get.defaultDataSourceName)
     val reply = call("stage_table", arguments ++ more: _*)
@@ -190,8 +190,7 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
     }
 
   override def capabilities(): util.Set[TableCatalogCapability] =
-    util.Set.of(TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE,
-      TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
+    (TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE +: Constraints.Capabilities).toSet.asJava
 
   /** Partition new rows by other fields; each is written as in CREATE TABLE. */
   def alterPartitioning(ident: Identifier, add: Option[String], drop: Option[String]): Unit = {

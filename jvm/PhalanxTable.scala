@@ -7,7 +7,6 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.connector.catalog._
-import org.apache.spark.sql.connector.catalog.constraints.Constraint
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.metric.CustomTaskMetric
@@ -25,7 +24,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunctions: Boolean = true)
     extends SparkTable with SupportsRead
     with SupportsWrite with SupportsMetadataColumns with SupportsDeleteV2
-    with SupportsRowLevelOperations with SupportsSchemaEvolution with PhalanxPartitions {
+    with SupportsRowLevelOperations with SupportsSchemaEvolution with ConstrainedTable with PhalanxPartitions {
 
   val handle: JsonNode = described.get("handle")
   private val struct: StructType = Json.struct(described.get("schema"))
@@ -40,7 +39,6 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def schema(): StructType = struct
   override def columns(): Array[Column] = Columns.of(struct)
   override def partitioning(): Array[Transform] = transforms
-  override def constraints(): Array[Constraint] = Constraints.of(described)
 
   override def properties(): util.Map[String, String] =
     described.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava

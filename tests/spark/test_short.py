@@ -1,6 +1,7 @@
 """The short part for every minor version of Spark: each kind of work once, with its rows."""
 
 import pytest
+from pyspark.errors import PySparkException
 
 EVENTS = """
 SELECT id, CASE WHEN id % 3 = 0 THEN 'DE' WHEN id % 3 = 1 THEN 'US' END country,
@@ -78,6 +79,21 @@ def test_merge(lake):
         (30, "FR"),
         (31, "FR"),
     ]
+
+
+def test_constraint(lake):
+    """Rows that break one are refused, whether Spark checks them or Phalanx does."""
+    lake.sql("CREATE TABLE {db}.t (id BIGINT, k STRING) PARTITIONED BY (k)")
+    with lake.open("t").transaction() as tx:
+        tx.add_constraint("positive", "id > 0", validated=1)
+    lake.sql("INSERT INTO {db}.t VALUES (1, 'a'), (NULL, 'b')")
+    for statement in (
+        "INSERT INTO {db}.t VALUES (2, 'a'), (-1, 'b')",
+        "UPDATE {db}.t SET id = -1 WHERE id = 1",
+    ):
+        with pytest.raises(PySparkException, match="positive"):
+            lake.sql(statement)
+    assert lake.rows("SELECT * FROM {db}.t") == [(1, "a"), (None, "b")]
 
 
 def test_stream(lake, tmp_path):

@@ -40,11 +40,19 @@ FEATURES = {
         "4.1", "has no MERGE WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
     ),
     "insert_schema_evolution": Feature(
-        "4.2", "has no INSERT WITH SCHEMA EVOLUTION: add columns with ALTER TABLE before"
+        "4.2",
+        "has no INSERT WITH SCHEMA EVOLUTION and no option mergeSchema: add columns with ALTER "
+        "TABLE before",
     ),
     "join_by_some_keys": Feature(
         "4.3", "shuffles a join by only some of the fields that both tables are partitioned by"
     ),
+    "constraints": Feature(
+        "4.1",
+        "has no statements for CHECK constraints: those that a table has are checked as Python "
+        "does it",
+    ),
+    "views": Feature("4.2", "has no permanent views in catalogs: use temporary views"),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
 }

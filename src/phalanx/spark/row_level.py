@@ -21,7 +21,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.reader import LEAF, ROW_ID
 from phalanx.spark.requests import Request
 from phalanx.spark.tasks import command_of, message
-from phalanx.spark.writer import fitting, together
+from phalanx.spark.writer import fitting, spark_checks, together
 from phalanx.table.defaults import Moment
 from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.partitioned_writer import WRITERS, PartitionedWriter, WrittenLeaf
@@ -109,8 +109,7 @@ class ChangeTask:
         with ThreadPoolExecutor(WRITERS) as pool:
             moment = Moment.at(self.job.started, self.job.zone)
             tables = fitting(rows, snapshot.head.schema.arrow, moment)
-            # Spark itself has checked constraints.
-            return PartitionedWriter(snapshot, pool, checks=False).write(tables)
+            return PartitionedWriter(snapshot, pool, checks=not spark_checks()).write(tables)
 
 
 def _new_rows(

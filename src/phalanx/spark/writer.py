@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
+from phalanx.spark import features
 from phalanx.spark.conf import (
     DISTRIBUTION,
     FILE_BYTES,
@@ -145,10 +146,14 @@ class WriteTask:
                 pool,
                 file_bytes=self.job.file_bytes,
                 appends=self.job.mode == "append",
-                # Spark itself checks constraints, but not those of a stream.
-                checks=self.job.query is not None,
+                checks=not spark_checks(is_stream=self.job.query is not None),
             )
             return writer.write(tables)
+
+
+def spark_checks(is_stream: bool = False) -> bool:
+    """Whether Spark itself checks the constraints of a table: not for a stream, and not always."""
+    return features.has("constraints") and not is_stream
 
 
 def fitting(

@@ -27,7 +27,7 @@ def satisfying(tables: Iterable[pa.Table], snapshot: Snapshot) -> Iterator[pa.Ta
         except InvalidInput as error:
             raise InvalidInput(
                 f"the constraint {name!r} of {snapshot.location.uri}, {sql}, can only be checked "
-                f"by Spark ({error}): write the rows there"
+                f"by Spark 4.1 or later ({error}): write the rows there"
             ) from None
     for table in tables:
         for name, predicate in broken.items():

@@ -3,6 +3,10 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
+pytestmark = needs("views")
+
 
 @pytest.fixture(scope="module")
 def base(shared_lake):
