@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SMOKE = """
 import importlib.metadata, json, pathlib
 import phalanx
-from phalanx.spark.jar import shipped_name
 
 table = phalanx.create("people", {"id": [1, 2, 3], "country": ["US", "DE", "US"]}, ["country"])
 table.delete("id = 3")

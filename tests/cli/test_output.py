@@ -65,6 +65,7 @@ def test_bars(share, text):
 
 
 def test_progress_waits_a_second(events, monkeypatch):
+    from phalanx import progress
     from phalanx.cli import output
 
     started = []
@@ -76,12 +77,14 @@ def test_progress_waits_a_second(events, monkeypatch):
     with output.working("quick"):
         pass
     assert not started
-    with output.working("slow") as advance:
-        advance(1, 2)
+    with output.working("slow"):
+        progress.begin(2, "leaves")
+        progress.advance()
         until = time.monotonic() + 5
         while not started and time.monotonic() < until:
             time.sleep(0.01)
-    assert started
+    (bar,) = started
+    assert (bar.tasks[0].completed, bar.tasks[0].total) == (1, 2)
 
 
 def test_completion(events):

@@ -18,6 +18,7 @@ from phalanx.model.pruning import Verdict, prune
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.spelling import shortened, value_text
 from phalanx.storage.leaf import open_leaf
+from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
@@ -43,8 +44,13 @@ class PlannedLeaf:
         return values_of(self.snapshot, self.row)
 
     @property
+    def location(self) -> Location:
+        """The root of the table."""
+        return self.snapshot.location
+
+    @property
     def uri(self) -> str:
-        return self.snapshot.location.child(self.row.location)
+        return self.location.child(self.row.location)
 
     @property
     def version(self) -> int | None:
@@ -68,7 +74,7 @@ class PlannedLeaf:
         part of the table. It has the columns that the leaf was last written with, and all of its
         rows, also those that do not match the filter. Raises CorruptTable if the version is gone.
         """
-        return open_leaf(self.snapshot.location, self.row.location, self.version)
+        return open_leaf(self.location, self.row.location, self.version)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={shortened(str(v))}" for k, v in self.values.items())
