@@ -53,6 +53,9 @@ FEATURES = {
         "does it",
     ),
     "views": Feature("4.2", "has no permanent views in catalogs: use temporary views"),
+    "sqlstate_of_tasks": Feature(
+        "4.2", "gives no SQLSTATE to what fails in a task: look at the condition"
+    ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
 }

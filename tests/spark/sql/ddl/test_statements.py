@@ -183,8 +183,8 @@ STATEMENTS = [
     yes(
         "INSERT INTO",
         "INSERT INTO {db}.t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)",
-        "INSERT INTO {db}.t (id) VALUES (4)",
-        "INSERT INTO {db}.t BY NAME SELECT 5L AS id",
+        "INSERT INTO {db}.t (p, id, name) VALUES (1, 4, 'd')",
+        "INSERT INTO {db}.t BY NAME SELECT 1 AS p, 5L AS id, 'e' AS name",
     ),
     yes(
         "SHOW PARTITIONS",

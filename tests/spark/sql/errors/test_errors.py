@@ -83,8 +83,15 @@ def test_what_a_task_refuses_is_one_sentence(lake):
     assert text.startswith("column 'v' holds a value"), text
     assert len(text) < 300
     assert caught.value.getCondition() == "PHALANX_INVALID_INPUT"
-    assert caught.value.getSqlState() == "22023"
     assert lake.rows("SELECT * FROM {db}.t") == []
+
+
+@needs("sqlstate_of_tasks")
+def test_what_a_task_refuses_has_a_state(lake):
+    lake.sql("CREATE TABLE {db}.t (v ARRAY<FLOAT>) TBLPROPERTIES ('vector.v.dimension' = '3')")
+    with pytest.raises(SparkRuntimeException) as caught:
+        lake.sql("INSERT INTO {db}.t SELECT array(1F)")
+    assert caught.value.getSqlState() == "22023"
 
 
 @pytest.mark.parametrize(
