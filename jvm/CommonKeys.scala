@@ -29,8 +29,7 @@ object CommonKeys {
     plan.transform {
       case relation @ KeyedScan(scan, keys) if chosen.exists(_._1 eq scan) =>
         val (_, kept) = chosen.find(_._1 eq scan).get
-        scan.choose(kept)
-        relation.copy(keyGroupedPartitioning = Some(kept.map(keys)))
+        relation.copy(scan = scan.choosing(kept), keyGroupedPartitioning = Some(kept.map(keys)))
     }
   }
 

@@ -182,8 +182,16 @@ class PhalanxScan(
   /** Do without partition keys: small leaves share tasks. */
   def pack(): Unit = packed = true
 
-  /** Only some of the keys, by their places and in that order. */
-  def choose(keys: Seq[Int]): Unit = chosen = Some(keys)
+  /** The same scan with only some of the keys, by their places and in that order. Spark may plan this
+   *  one again, with the keys that it had. */
+  def choosing(keys: Seq[Int]): PhalanxScan = {
+    val scan = new PhalanxScan(table, struct, pushed, byKey, limit, options)
+    scan.runtime = runtime
+    scan.planned = planned
+    scan.packed = packed
+    scan.chosen = Some(keys)
+    scan
+  }
 
   /** Why its rows are shuffled for a join by its partition columns; set when all is planned. */
   @volatile var shuffled: Option[String] = None

@@ -21,7 +21,7 @@ from phalanx.spark.staging import Stage
 from tests.spark.door import catalog
 
 ROOT = Path(__file__).parents[2]
-SCALA = "".join(path.read_text() for path in sorted((ROOT / "jvm").glob("*.scala")))
+SCALA = "".join(path.read_text() for path in sorted((ROOT / "jvm").rglob("*.scala")))
 
 
 class TestOperations:

@@ -55,11 +55,11 @@ def walk(driver, subtests):
         assert "99" in str(refused.value)
         is_one_sentence(str(refused.value))
     with subtests.test("an error of a task is one sentence"):
-        with pytest.raises(Failure) as refused:
-            driver.python(
-                "(spark.range(10).selectExpr('id', 'current_timestamp() AS ts', 'null AS country')"
-                ".writeTo('lake.db.events').overwrite(__import__('pyspark.sql.functions')"
-                ".sql.functions.col('country') == 'US'))"
+        driver.sql("ALTER TABLE lake.db.events SET TBLPROPERTIES ('write.max_new_leaves' = '2')")
+        with pytest.raises(Failure, match="max_new_leaves") as refused:
+            driver.sql(
+                "INSERT INTO lake.db.events SELECT id, current_timestamp(), CAST(id AS STRING) "
+                "FROM range(10)"
             )
         assert "Traceback" not in str(refused.value)
         assert driver.sql("SELECT count(*) FROM lake.db.events") == [(500,)]
