@@ -20,6 +20,7 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
     // With the hints, because what does not fit is refused as soon as tables are known.
     extensions.injectHintResolutionRule(new MergeSchema(_))
+    extensions.injectPostHocResolutionRule(_ => CheckNewRowsOnly)
     extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.

@@ -4,6 +4,10 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
+import org.apache.spark.sql.catalyst.expressions.{CheckInvariant, EqualTo, Literal, Or}
+import org.apache.spark.sql.catalyst.plans.logical.{Filter, LogicalPlan, WriteDelta}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.catalyst.util.RowDeltaUtils.{DELETE_OPERATION, OPERATION_COLUMN}
 import org.apache.spark.sql.connector.catalog.{Table, TableCatalogCapability, TableChange, TableInfo}
 import org.apache.spark.sql.connector.catalog.TableChange.{AddConstraint, DropConstraint}
 import org.apache.spark.sql.connector.catalog.constraints.{Check, Constraint}
@@ -38,5 +42,23 @@ object Constraints {
     case drop: DropConstraint => Some(Map("change" -> "drop_constraint", "constraint" -> drop.name,
       "if_exists" -> drop.ifExists))
     case _ => None
+  }
+}
+
+/**
+ * Spark checks all rows of an UPDATE or MERGE, and an update is a delete and an insert: the row that
+ * goes has NULL in all columns, which breaks `x IS NOT NULL`. Rows that go satisfy every constraint.
+ */
+object CheckNewRowsOnly extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
+    case delta: WriteDelta if delta.operation.isInstanceOf[PhalanxRowChange] => delta.query match {
+      case filter: Filter => filter.output.find(_.name == OPERATION_COLUMN).fold[LogicalPlan](delta) { operation =>
+        val goes = EqualTo(operation, Literal(DELETE_OPERATION))
+        delta.withNewQuery(filter.copy(condition = filter.condition.transform {
+          case check: CheckInvariant => check.copy(child = Or(goes, check.child))
+        }))
+      }
+      case _ => delta
+    }
   }
 }

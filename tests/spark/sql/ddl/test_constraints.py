@@ -44,6 +44,32 @@ def test_in_spark(table, statement):
     assert rows(table) == [(1, 1), (2, None)]
 
 
+def test_rows_that_go_are_not_checked(lake):
+    """Half of an update is a delete, whose row has NULL in all columns."""
+    lake.sql("CREATE TABLE {db}.t (id INT, x INT)")
+    with lake.open("t").transaction() as tx:
+        tx.add_constraint("there", "x IS NOT NULL AND id IS NOT NULL", validated=1)
+    lake.sql("INSERT INTO {db}.t VALUES (1, 1), (2, 2), (3, 3), (4, 4)")
+    lake.sql("UPDATE {db}.t SET x = x + 10 WHERE id = 1")
+    merge = "MERGE INTO {db}.t t USING (SELECT explode(array(2, 3, 9)) AS id) s ON t.id = s.id "
+    lake.sql(
+        merge + "WHEN MATCHED AND t.id = 2 THEN DELETE WHEN MATCHED THEN UPDATE SET x = 30 "
+        "WHEN NOT MATCHED THEN INSERT (id, x) VALUES (s.id, 90)"
+    )
+    lake.sql("DELETE FROM {db}.t WHERE id = 4 AND hash(x) <> 0")
+    expected = [(1, 11), (3, 30), (9, 90)]
+    assert rows(lake) == expected
+    for statement in (
+        "UPDATE {db}.t SET x = NULL WHERE id = 1",
+        merge + "WHEN MATCHED THEN UPDATE SET x = NULL",
+        merge + "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
+        merge + "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET x = NULL",
+    ):
+        with pytest.raises(PySparkException, match=BROKEN.replace("positive", "there")):
+            lake.sql(statement)
+    assert rows(lake) == expected
+
+
 def test_in_python(table):
     t = table.open("t")
     for change in (
