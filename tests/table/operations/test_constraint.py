@@ -37,6 +37,15 @@ def test_rows_that_move_are_not_checked(table):
     assert table.count() == 0
 
 
+@pytest.mark.parametrize("sql", ["x / 2 <= 1", 'x <> "y"', "x > 0) OR (TRUE"])
+def test_what_spark_may_read_otherwise(table, sql):
+    """Rows are not accepted by a condition that Spark would decide in another way."""
+    constrain(table, "other", sql)
+    with pytest.raises(InvalidInput, match="can only be checked by Spark"):
+        table.append([{"x": 3}])
+    assert table.count() == 0
+
+
 def test_names(table):
     constrain(table, "positive", "x > 0")
     with pytest.raises(InvalidInput, match="has a constraint 'positive' already"):
