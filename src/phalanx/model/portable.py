@@ -1,6 +1,6 @@
 """Conditions that mean the same to Spark and to Phalanx.
 
-The SQL of a constraint is Spark's. Some of it is SQL of filters too, but means something else there:
+The SQL of a constraint is Spark's. Some of it is SQL of filters too, but has another meaning there:
 `x / 2` of integers, `log(x)`, text in double quotes, a backslash in a string. This module lets only
 that through which both compute alike for every row: comparisons of a column with a constant or with
 a column of its type, IN, BETWEEN, IS NULL, AND, OR and NOT.
@@ -159,7 +159,7 @@ def _fits_number(number: int | Decimal, type: pa.DataType) -> bool:
         return isinstance(number, int) or whole + scale <= _MOST_DIGITS
     if t.is_decimal128(type):
         most = type.precision - type.scale
-        return type.scale <= _MOST_DIGITS and whole <= most and scale <= type.scale
+        return bool(type.scale <= _MOST_DIGITS and whole <= most and scale <= type.scale)
     if t.is_float32(type):
         # Spark compares both as doubles.
         return bool(Decimal(float(np.float32(number))) == number)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.constraints import constraints_of
 from phalanx.model.filters import bind, matches
 from phalanx.model.portable import parse_portable
 from phalanx.model.predicates import Call, Predicate
@@ -21,7 +20,7 @@ def satisfying(tables: Iterable[pa.Table], snapshot: Snapshot) -> Iterator[pa.Ta
     A condition that is NULL is satisfied. Raises InvalidInput for a row that breaks one, and where
     a condition may mean something else to Spark, whose SQL it is.
     """
-    constraints = constraints_of(snapshot.head.properties)
+    constraints = snapshot.head.constraints
     broken = {name: _broken(name, sql, snapshot) for name, sql in constraints.items()}
     for table in tables:
         for name, predicate in broken.items():
