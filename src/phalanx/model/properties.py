@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from phalanx.errors import InvalidInput
+from phalanx.model.constraints import PREFIX
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -265,13 +266,16 @@ def check_new(values: Mapping[str, str]) -> None:
         _check(name, value)
 
 
-def check_changes(values: Mapping[str, str | None]) -> None:
+def check_changes(values: Mapping[str, str | None], is_constrained: bool) -> None:
     """Refuse changes that an existing table cannot take; None removes a property.
 
-    Raises InvalidInput.
+    Without constraints, a property that has the name of one is free, and may be removed. Raises
+    InvalidInput.
     """
     for name, value in values.items():
         declared = _declared(name)
+        if value is None and name.startswith(PREFIX) and not is_constrained:
+            continue
         if declared is not None and not declared.changeable:
             raise InvalidInput(
                 f"the property {name!r} cannot be changed: it is set when the table is created"
@@ -288,7 +292,7 @@ def _declared(name: str) -> Property[Any] | None:
 def _check(name: str, value: str | None) -> None:
     """Refuse a value that a property does not take, and a name that is none."""
     declared = _declared(name)
-    if name.startswith("constraint."):
+    if name.startswith(PREFIX):
         raise InvalidInput(
             f"the property {name!r} is a constraint: Spark's ALTER TABLE … ADD CONSTRAINT adds one"
         )

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists, TableNotFound
-from phalanx.model.constraints import PREFIX, constraints_of
 from phalanx.model.properties import DERIVED, TRANSACTIONS
 from phalanx.spark import features, metadata_tables
 from phalanx.spark.dispatch import Reply, operation
@@ -164,7 +163,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "properties": properties_of(snapshot),
         "partitioning": [field.to_json() for field in fields],
         "partition_schema": _partition_schema(head),
-        "constraints": constraints_of(head.properties),
+        "constraints": head.constraints,
         "metadata_columns": [
             {"name": name, "type": type, "comment": comment}
             for name, type, comment in _METADATA_COLUMNS
@@ -202,9 +201,8 @@ def _is_blurred(field: Reported) -> bool:
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
     """The properties that Spark shows: the table's own, and those that are worked out."""
     head = snapshot.head
-    shown = {k: v for k, v in head.properties.items() if not k.startswith(PREFIX)}
     return {
-        **shown,
+        **head.constrained({}).properties,
         "provider": "phalanx",
         "location": snapshot.location.uri,
         TRANSACTIONS.name: head.transactions,

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists
-from phalanx.model.constraints import PREFIX
 from phalanx.model.specs import CustomField
 from phalanx.spark.relations import Link
 from phalanx.storage.head import Head
@@ -76,9 +75,7 @@ class Stage:
         head = self.snapshot().head
         if head.transactions == "weak":
             raise InvalidInput(f"the table {self.uri} is weak, and can have no constraints")
-        properties = {PREFIX + name: sql for name, sql in constraints.items()}
-        head = replace(head, properties={**head.properties, **properties})
-        return replace(self, head=head.to_metadata())
+        return replace(self, head=head.constrained(constraints).to_metadata())
 
     @staticmethod
     def naming(

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from phalanx.errors import CorruptTable, UnsupportedTable
-from phalanx.model.constraints import constraints_of
+from phalanx.model.constraints import constraints_in, with_constraints
 from phalanx.model.indexes import IndexDefinition
 from phalanx.model.partition_columns import (
     Given,
@@ -123,6 +123,25 @@ class Head:
             return self
         return replace(self, reader_features=self.reader_features | {PARTITION_COLUMNS})
 
+    @property
+    def constraints(self) -> dict[str, str]:
+        """Conditions that every row satisfies, in SQL, by the names of the constraints."""
+        return constraints_in(self.properties) if _CONSTRAINTS in self.writer_features else {}
+
+    def constrained(self, constraints: Mapping[str, str]) -> Head:
+        """This head with these constraints and no others.
+
+        Properties that only have the name of a constraint stay, as long as there is none.
+        """
+        if not (constraints or self.constraints):
+            return self
+        feature = {_CONSTRAINTS} if constraints else set()
+        return replace(
+            self,
+            properties=with_constraints(self.properties, constraints),
+            writer_features=self.writer_features - {_CONSTRAINTS} | feature,
+        )
+
     def stored_schema(self, spec_id: int) -> TableSchema:
         """The columns that new files of a spec's leaves hold."""
         return self._stored(spec_id)[1].schema
@@ -199,8 +218,7 @@ class Head:
     @property
     def _written_features(self) -> frozenset[str]:
         """What a writer must know, with what follows from the rest of the head."""
-        needed = {_INDEXES: self.indexes, _CONSTRAINTS: constraints_of(self.properties)}
-        return self.writer_features | {feature for feature, why in needed.items() if why}
+        return self.writer_features | ({_INDEXES} if self.indexes else set())
 
     @staticmethod
     def from_row(

@@ -169,7 +169,7 @@ def replaced_head(
         )
     spec = build_spec(max(spec.id for spec in head.specs) + 1, partition_by, tagged, head.specs)
     return replace(
-        head,
+        head.constrained({}),
         schema=tagged,
         specs=(*head.specs, spec),
         spec_id=spec.id,

@@ -19,7 +19,6 @@ from concurrent.futures import Executor
 from typing import Protocol
 
 from phalanx.errors import ConflictError, CorruptTable, InvalidInput, PhalanxError, TableNotFound
-from phalanx.model.constraints import constraints_of
 from phalanx.model.properties import ANCHOR, ISOLATION
 from phalanx.storage import fsync
 from phalanx.storage.files import GRACE_FLOOR, DatasetFolder
@@ -372,8 +371,7 @@ class Transaction:
                 f"the schema of {self.location.uri} was changed by {self._others(newest)}: nothing "
                 "was written, try again"
             )
-        before, now = self.base.head.properties, newest.head.properties
-        if constraints_of(before) != constraints_of(now):
+        if self.base.head.constraints != newest.head.constraints:
             raise ConflictError(
                 f"the constraints of {self.location.uri} were changed by {self._others(newest)}: "
                 "nothing was written, try again"

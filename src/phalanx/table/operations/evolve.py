@@ -77,7 +77,7 @@ class SchemaChange(ABC):
         if schema == head.schema:
             return
         check_storable(schema)
-        broken = broken_by(head.properties, head.schema, schema)
+        broken = broken_by(head.constraints, head.schema, schema)
         if broken is not None:
             raise InvalidInput(
                 f"the constraint {broken[0]!r} of {view.base.location.uri} needs the column "

@@ -34,7 +34,7 @@ class Replace:
                 f"the table {view.base.location.uri} was replaced in between: try again"
             )
         view.remove(current.leaves.rows())
-        changed = ("schema", "max_field_id", "properties", "indexes")
+        changed = ("schema", "max_field_id", "properties", "indexes", "writer_features")
         features = old.reader_features | self.head.reader_features
         view.change_head(
             **{name: getattr(self.head, name) for name in changed}, reader_features=features

@@ -11,7 +11,7 @@ from phalanx.transaction.view import View, read_statistics
 
 @dataclass
 class Rollback:
-    """Restore the rows, the schema, the spec and the indexes of an earlier snapshot, as a new one.
+    """Restore the rows, schema, spec, indexes and constraints of an earlier snapshot, as a new one.
 
     Running it raises TableNotFound if there is no such version, and InvalidInput if the table is
     weak or was weak then.
@@ -35,4 +35,11 @@ class Rollback:
             view.restore(place, row, stats.get(row.object_id, {}))
         # Only these are restored: ids that were assigned since must not be assigned again.
         head = target.head
-        view.change_head(schema=head.schema, spec_id=head.spec_id, indexes=head.indexes)
+        constrained = view.head.constrained(head.constraints)
+        view.change_head(
+            schema=head.schema,
+            spec_id=head.spec_id,
+            indexes=head.indexes,
+            properties=constrained.properties,
+            writer_features=constrained.writer_features,
+        )

@@ -83,6 +83,7 @@ def test_in_python(table):
     ):
         with pytest.raises(InvalidInput, match="constraint"):
             change()
+    assert "constraint.positive" not in dict(table.rows("SHOW TBLPROPERTIES {db}.t"))
     t.append([{"id": 3, "x": None}, {"id": 4, "x": 4}])
     assert rows(table) == [(1, 1), (2, None), (3, None), (4, 4)]
 
