@@ -108,6 +108,12 @@ def test_create(lake):
         lake.sql("INSERT INTO {db}.t VALUES (3, 5), (4, -1)")
     with pytest.raises(InvalidInput, match="breaks the constraint 'positive'"):
         lake.open("t").append([{"id": 4, "x": -1}])
+    lake.sql("CREATE OR REPLACE TABLE {db}.t (id INT, y INT, CONSTRAINT small CHECK (y < 9))")
+    with pytest.raises(InvalidInput, match="breaks the constraint 'small'"):
+        lake.open("t").append([{"id": 4, "y": 9}])
+    lake.sql("CREATE OR REPLACE TABLE {db}.t (id INT, y INT)")
+    lake.open("t").append([{"id": 4, "y": 9}])
+    assert "constraints" not in lake.open("t")._snapshot.head.writer_features
 
 
 @needs("constraints")
