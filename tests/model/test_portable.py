@@ -33,6 +33,41 @@ ARROW = pa.schema(
 SCHEMA = TableSchema.assign(ARROW)
 
 
+#: Conditions, rows that satisfy them and rows that break them: tests of Spark look at them too.
+CASES = [
+    ("x > 0", [{"x": 1}, {}], [{"x": 0}, {"x": -1}]),
+    ("0 < X", [{"x": 1}], [{"x": 0}]),
+    ("`x` >= -5 AND x != 3", [{"x": -5}, {}], [{"x": 3}, {"x": -6}]),
+    ("x > 0 AND x < 10 OR x IS NULL", [{"x": 5}, {}], [{"x": 30}]),
+    ("x IS NOT NULL", [{"x": 0}], [{}]),
+    ("x <=> 5", [{"x": 5}], [{}, {"x": 4}]),
+    ("x <=> NULL", [{}], [{"x": 4}]),
+    ("x = NULL", [{}, {"x": 1}], []),
+    ("NOT x BETWEEN 1 AND 5", [{"x": 0}, {}], [{"x": 1}, {"x": 5}]),
+    ("x IN (1, 2)", [{"x": 1}, {}], [{"x": 3}]),
+    ("x NOT IN (1, NULL)", [{"x": 2}, {}], [{"x": 1}]),
+    ("x < 2.5", [{"x": 2}], [{"x": 3}]),
+    ("x < i", [{"x": 1, "i": 2}, {"x": 1}], [{"x": 2, "i": 2}]),
+    ("s <=> name", [{}, {"s": "a", "name": "a"}], [{"s": "a"}]),
+    ("s IN ('a -- \"b\"', 'c')", [{"s": "c"}, {"s": 'a -- "b"'}], [{"s": "d"}, {"s": ""}]),
+    ("flag", [{"flag": True}, {}], [{"flag": False}]),
+    ("NOT flag OR x == 1", [{"flag": False}, {"flag": True, "x": 1}], [{"flag": True, "x": 2}]),
+    ("flag <> FALSE", [{"flag": True}], [{"flag": False}]),
+    ("d >= DATE '2024-01-01'", [{"d": dt.date(2024, 1, 1)}], [{"d": dt.date(2023, 12, 31)}]),
+    # NaN is greater than all numbers, and equal to itself; 0.0 equals -0.0.
+    ("f > 0.1", [{"f": math.nan}, {"f": math.inf}], [{"f": 0.1}, {"f": -math.inf}]),
+    ("f >= 0", [{"f": -0.0}], [{"f": -1e-300}]),
+    ("f <= 1", [{"f": 1.0}], [{"f": math.nan}]),
+    ("g <> 0", [{"g": 1.0}, {"g": math.nan}], [{"g": -0.0}, {"g": 0.0}]),
+    ("g < 0.5", [{"g": 0.25}], [{"g": 0.5}]),
+    ("dec > 0.01", [{"dec": Decimal("0.02")}], [{"dec": Decimal("0.01")}]),
+    ("code IS NOT NULL", [{"code": "a"}], [{}]),
+    ("st IS NOT NULL", [{"st": {"a": None}}], [{}]),
+    ("TRUE", [{}], []),
+    ("FALSE", [], [{}]),
+]
+
+
 def broken(sql, row):
     """Whether a row breaks a condition."""
     predicate = bind(Call("not", (parse_portable(sql, SCHEMA),)), SCHEMA.column)
@@ -104,41 +139,7 @@ def test_what_may_mean_something_else(sql):
         parse_portable(sql, SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("sql", "satisfying", "breaking"),
-    [
-        ("x > 0", [{"x": 1}, {}], [{"x": 0}, {"x": -1}]),
-        ("0 < X", [{"x": 1}], [{"x": 0}]),
-        ("`x` >= -5 AND x != 3", [{"x": -5}, {}], [{"x": 3}, {"x": -6}]),
-        ("x > 0 AND x < 10 OR x IS NULL", [{"x": 5}, {}], [{"x": 30}]),
-        ("x IS NOT NULL", [{"x": 0}], [{}]),
-        ("x <=> 5", [{"x": 5}], [{}, {"x": 4}]),
-        ("x <=> NULL", [{}], [{"x": 4}]),
-        ("x = NULL", [{}, {"x": 1}], []),
-        ("NOT x BETWEEN 1 AND 5", [{"x": 0}, {}], [{"x": 1}, {"x": 5}]),
-        ("x IN (1, 2)", [{"x": 1}, {}], [{"x": 3}]),
-        ("x NOT IN (1, NULL)", [{"x": 2}, {}], [{"x": 1}]),
-        ("x < 2.5", [{"x": 2}], [{"x": 3}]),
-        ("x < i", [{"x": 1, "i": 2}, {"x": 1}], [{"x": 2, "i": 2}]),
-        ("s <=> name", [{}, {"s": "a", "name": "a"}], [{"s": "a"}]),
-        ("s IN ('a -- \"b\"', 'c')", [{"s": "c"}, {"s": 'a -- "b"'}], [{"s": "d"}, {"s": ""}]),
-        ("flag", [{"flag": True}, {}], [{"flag": False}]),
-        ("NOT flag OR x == 1", [{"flag": False}, {"flag": True, "x": 1}], [{"flag": True, "x": 2}]),
-        ("flag <> FALSE", [{"flag": True}], [{"flag": False}]),
-        ("d >= DATE '2024-01-01'", [{"d": dt.date(2024, 1, 1)}], [{"d": dt.date(2023, 12, 31)}]),
-        # NaN is greater than all numbers, and equal to itself; 0.0 equals -0.0.
-        ("f > 0.1", [{"f": math.nan}, {"f": math.inf}], [{"f": 0.1}, {"f": -math.inf}]),
-        ("f >= 0", [{"f": -0.0}], [{"f": -1e-300}]),
-        ("f <= 1", [{"f": 1.0}], [{"f": math.nan}]),
-        ("g <> 0", [{"g": 1.0}, {"g": math.nan}], [{"g": -0.0}, {"g": 0.0}]),
-        ("g < 0.5", [{"g": 0.25}], [{"g": 0.5}]),
-        ("dec > 0.01", [{"dec": Decimal("0.02")}], [{"dec": Decimal("0.01")}]),
-        ("code IS NOT NULL", [{"code": "a"}], [{}]),
-        ("st IS NOT NULL", [{"st": {"a": None}}], [{}]),
-        ("TRUE", [{}], []),
-        ("FALSE", [], [{}]),
-    ],
-)
+@pytest.mark.parametrize(("sql", "satisfying", "breaking"), CASES)
 def test_what_means_the_same(sql, satisfying, breaking):
     assert [broken(sql, row) for row in satisfying + breaking] == [False] * len(satisfying) + [
         True

@@ -266,7 +266,7 @@ def check_new(values: Mapping[str, str]) -> None:
         _check(name, value)
 
 
-def check_changes(values: Mapping[str, str | None], is_constrained: bool) -> None:
+def check_changes(values: Mapping[str, str | None], is_constrained: bool = True) -> None:
     """Refuse changes that an existing table cannot take; None removes a property.
 
     Without constraints, a property that has the name of one is free, and may be removed. Raises

@@ -1,10 +1,12 @@
 """CHECK constraints: rows that break one are refused, wherever they come from."""
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from phalanx import InvalidInput
 from phalanx.spark import features
+from tests.model.test_portable import ARROW, CASES, broken
 from tests.spark.needs import needs
 
 #: What Spark itself says of rows that break a constraint, or Phalanx where it must check them.
@@ -65,7 +67,9 @@ def test_rows_that_go_are_not_checked(lake):
         merge + "WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
         merge + "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET x = NULL",
     ):
-        with pytest.raises(PySparkException, match=BROKEN.replace("positive", "there")):
+        with pytest.raises(
+            PySparkException, match=r"CHECK_CONSTRAINT_VIOLATION|constraint 'there'"
+        ):
             lake.sql(statement)
     assert rows(lake) == expected
 
@@ -88,6 +92,15 @@ def test_in_python(table):
     assert rows(table) == [(1, 1), (2, None), (3, None), (4, 4)]
 
 
+def test_spark_decides_as_python_does(lake):
+    """The rows that break what Python checks are the same to Spark."""
+    rows = [row for _, satisfying, breaking in CASES for row in satisfying + breaking]
+    frame = lake.spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW))
+    answers = frame.selectExpr(*(sql for sql, _, _ in CASES)).collect()
+    for at, (sql, _, _) in enumerate(CASES):
+        assert [row[at] is False for row in answers] == [broken(sql, row) for row in rows], sql
+
+
 @needs("constraints")
 def test_create(lake):
     lake.sql("CREATE TABLE {db}.t (id INT, x INT, CONSTRAINT positive CHECK (x > 0))")
@@ -95,6 +108,12 @@ def test_create(lake):
         lake.sql("INSERT INTO {db}.t VALUES (3, 5), (4, -1)")
     with pytest.raises(InvalidInput, match="breaks the constraint 'positive'"):
         lake.open("t").append([{"id": 4, "x": -1}])
+    lake.sql("CREATE OR REPLACE TABLE {db}.t (id INT, y INT, CONSTRAINT small CHECK (y < 9))")
+    with pytest.raises(InvalidInput, match="breaks the constraint 'small'"):
+        lake.open("t").append([{"id": 4, "y": 9}])
+    lake.sql("CREATE OR REPLACE TABLE {db}.t (id INT, y INT)")
+    lake.open("t").append([{"id": 4, "y": 9}])
+    assert "constraints" not in lake.open("t")._snapshot.head.writer_features
 
 
 @needs("constraints")
