@@ -1,29 +1,8 @@
-import datetime as dt
-
-import pyarrow as pa
 import pytest
 
 import phalanx
 from phalanx.cli import main
-
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("country", pa.string()),
-    ]
-)
-
-
-def rows(count, first=0):
-    return [
-        {
-            "id": n,
-            "ts": dt.datetime(2025, n % 3 + 1, 5, tzinfo=dt.UTC),
-            "country": ("DE", "US", None)[n // 3 % 3],
-        }
-        for n in range(first, first + count)
-    ]
+from tests.events import SCHEMA, rows
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-import datetime as dt
 import json
 import urllib.error
 import urllib.request
@@ -11,26 +10,14 @@ import phalanx
 from phalanx.explore.server import running
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.table.table import Table
+from tests import events
+from tests.events import SCHEMA
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        ("ts", pa.timestamp("us", "UTC")),
-        ("country", pa.string()),
-    ]
-)
 
 
 def rows(count, first=0):
-    return [
-        {
-            "id": n,
-            "ts": dt.datetime(2025, n % 3 + 1, 5, tzinfo=dt.UTC),
-            "country": ("DE", "US", None, HOSTILE)[n // 3 % 4],
-        }
-        for n in range(first, first + count)
-    ]
+    return events.rows(count, first, ("DE", "US", None, HOSTILE))
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ def _contradictions(leaf: Leaf, handle: Any, head: Head, spec_id: int) -> Iterat
     mapping = mapping_of(handle.lance_schema, handle, schema)
     names = {schema.name_of(id) for id in given}
     yield from (text for name, text in mapping.unfit.items() if name not in names)
-    spec = next(spec for spec in head.specs if spec.id == spec_id)
+    spec = head.spec_of(spec_id)
     held = set(mapping.held_ids) | given
     sources = {column for field in spec.fields for column in field.sources(schema) if column}
     for column in sorted(sources, key=lambda column: column.path):

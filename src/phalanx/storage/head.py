@@ -96,7 +96,15 @@ class Head:
     @property
     def spec(self) -> PartitionSpec:
         """The spec that new rows are written under."""
-        return next(spec for spec in self.specs if spec.id == self.spec_id)
+        return self.spec_of(self.spec_id)
+
+    def spec_of(self, spec_id: int) -> PartitionSpec:
+        """A spec of the table, by its id."""
+        return self._specs_by_id[spec_id]
+
+    @cached_property
+    def _specs_by_id(self) -> dict[int, PartitionSpec]:
+        return {spec.id: spec for spec in self.specs}
 
     @property
     def materializes_by_default(self) -> bool:
@@ -170,7 +178,7 @@ class Head:
     def _stored(self, spec_id: int) -> tuple[PartitionSpec, StoredColumns]:
         known = self._stored_by_spec.get(spec_id)
         if known is None:
-            spec = next(spec for spec in self.specs if spec.id == spec_id)
+            spec = self.spec_of(spec_id)
             chosen = MATERIALIZE.of(self.properties)
             materialize = False if not self.materializes else chosen
             schema = self.written_schema

@@ -326,9 +326,8 @@ class View:
         In a weak table the leaves stay, without rows: readers look at main, not at the manifest.
         """
         unchanged = self._current is self.base
-        specs = {spec.id: spec for spec in self.head.specs}
         for row in rows:
-            place = place_of(specs[row.spec_id], row)
+            place = self._place_of(row)
             self._remove(row, place if unchanged else self._as_of_base(place))
 
     def _remove(self, row: LeafRow, place: Place) -> None:
@@ -356,7 +355,7 @@ class View:
         return Leaf.at(self.base.location, self.head, place.folder, place.spec.id, place.keys)
 
     def _place_of(self, row: LeafRow) -> Place:
-        return place_of(next(s for s in self.head.specs if s.id == row.spec_id), row)
+        return place_of(self.head.spec_of(row.spec_id), row)
 
     def _as_of_base(self, place: Place) -> Place:
         """The place of a leaf with its row in the base snapshot."""

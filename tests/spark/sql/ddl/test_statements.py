@@ -56,7 +56,7 @@ STATEMENTS = [
     yes("CREATE NAMESPACE", "CREATE NAMESPACE {db}.n COMMENT 'c' WITH PROPERTIES ('a' = 'b')"),
     no(
         "CREATE NAMESPACE … LOCATION",
-        "CREATE NAMESPACE {db}.m LOCATION '/tmp/m'",
+        "CREATE NAMESPACE {db}.m LOCATION 'elsewhere'",
         "leave LOCATION out",
         "it lies in the folder of the catalog; tables may lie elsewhere",
     ),
@@ -66,7 +66,7 @@ STATEMENTS = [
     ),
     no(
         "ALTER NAMESPACE … SET LOCATION",
-        "ALTER NAMESPACE {db}.n SET LOCATION '/tmp/m'",
+        "ALTER NAMESPACE {db}.n SET LOCATION 'elsewhere'",
         "cannot be changed",
         "as above",
     ),
