@@ -11,7 +11,7 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayData, MapData}
 import org.apache.spark.sql.connector.expressions.{Cast, Expression, Expressions, Extract, GeneralScalarExpression, Literal, NamedReference, Transform}
-import org.apache.spark.sql.connector.expressions.aggregate.{AggregateFunc, Count, CountStar, Max, Min}
+import org.apache.spark.sql.connector.expressions.aggregate.{AggregateFunc, Avg, Count, CountStar, Max, Min, Sum}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
 
@@ -74,6 +74,8 @@ object Json {
     case count: Count => node(Map("name" -> (if (count.isDistinct) Unknown else "COUNT"), "of" -> expression(count.column)))
     case min: Min => node(Map("name" -> "MIN", "of" -> expression(min.column)))
     case max: Max => node(Map("name" -> "MAX", "of" -> expression(max.column)))
+    case sum: Sum if !sum.isDistinct => node(Map("name" -> "SUM", "of" -> expression(sum.column)))
+    case avg: Avg if !avg.isDistinct => node(Map("name" -> "AVG", "of" -> expression(avg.column)))
     case other => node(Map("name" -> Unknown, "text" -> other.describe()))
   }
 

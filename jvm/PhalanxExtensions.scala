@@ -139,6 +139,13 @@ object KeepUsefulKeys extends Strategy {
             relation.copy(keyGroupedPartitioning = None)
           case _ => relation
         }
+      // Spark looks for keys among the table's columns, and these are of the aggregation.
+      case relation: DataSourceV2ScanRelation if relation.keyGroupedPartitioning.isEmpty =>
+        relation.scan match {
+          case answer: PhalanxPartialAnswer if answer.keys.nonEmpty =>
+            relation.copy(keyGroupedPartitioning = Some(answer.keys.map(relation.output)))
+          case _ => relation
+        }
     }
   }
 

@@ -32,6 +32,7 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
   private var limit: Option[Int] = None
   private var answers: Map[String, JsonNode] = Map.empty
   private var answer: Option[JsonNode] = None
+  private var refused = false
 
   override def supportsIterativePushdown(): Boolean = table.described.get("one_spec").asBoolean()
 
@@ -68,10 +69,12 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val key = Json.node(Seq(functions, groups)).toString
     val foreign = functions.exists(_.get("name").asText() == Json.Unknown)
     val reply = answers.getOrElse(key,
-      if (byKey.nonEmpty || foreign) Json.node(Map.empty)
+      if (byKey.nonEmpty || foreign || refused) Json.node(Map.empty)
       else Bridge.call("aggregate", Seq[(String, Any)]("table" -> table.handle, "functions" -> functions,
         "filters" -> pushed.map(Json.expression), "groups" -> groups, Cluster.now): _*))
     answers += key -> reply
+    // An average that a sum and a count do not give exactly, although Spark asks for these next.
+    refused ||= reply.path("refused").asBoolean()
     reply
   }
 
@@ -93,14 +96,21 @@ class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends L
   override def description(): String = text
 }
 
-/** Rows that the manifest has answered in part: tasks read only the leaves that are in doubt. */
+/** Rows of groups: tasks read the leaves for which the manifest has no answer, and aggregate their rows. */
 class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan with Batch {
   private val struct = Json.struct(reply.get("schema"))
 
+  /** The places of the columns that each task has only one value of; none if tasks are not made so. */
+  val keys: Seq[Int] = Json.each(reply.get("keys")).map(_.asInt())
+  private val kinds = keys.map(struct(_).dataType)
+
   override def readSchema(): StructType = struct
   override def toBatch: Batch = this
-  override def planInputPartitions(): Array[InputPartition] =
-    Json.each(reply.get("tasks")).map(task => PhalanxPartition(Json.bytes(task))).toArray
+  override def planInputPartitions(): Array[InputPartition] = Json.each(reply.get("tasks")).map { task =>
+    val command = Json.bytes(task.get("command"))
+    if (keys.isEmpty) PhalanxPartition(command): InputPartition
+    else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
+  }.toArray
   override def createReaderFactory(): PartitionReaderFactory = new PhalanxReaderFactory(struct, false)
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
   override def description(): String = s"phalanx ${table.name()} ${reply.get("summary").asText()}"

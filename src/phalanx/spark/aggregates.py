@@ -1,30 +1,32 @@
-"""Aggregates that the manifest answers: no leaf is opened for them.
+"""Aggregates beside the data: from the manifest where it has the answer, else in the tasks.
 
 COUNT(*) needs the row counts of leaves, COUNT(column) their null counts, MIN and MAX exact
 statistics or a partition column. All of it holds for a leaf only where its partition values decide
-the filter. A bound that is zero does not tell -0.0 from 0.0. The other leaves are read, and Spark
-combines the parts.
+the filter. A bound that is zero does not tell -0.0 from 0.0. No leaf is opened for these answers.
+
+The other leaves are read by tasks that aggregate their rows, and Spark combines the parts. What a
+task would not compute exactly as Spark does is left to Spark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model.calendar import is_utc
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
-from phalanx.model.schema import TableSchema, extract
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
+from phalanx.spark.aggregate_tasks import AggregateTask, Wanted
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import (
     PARTS,
@@ -35,14 +37,19 @@ from phalanx.spark.filters import (
 )
 from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner, spelled
-from phalanx.spark.reader import Piece
 from phalanx.spark.requests import Request
 from phalanx.spark.tasks import Cluster, ScanSettings, command_of
-from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_schema, spark_type
-from phalanx.storage.location import Location
+from phalanx.spark.terms import Term, term_of
+from phalanx.spark.types import SparkType, is_finer, spark_schema, spark_type
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.transaction.view import read_statistics
+
+#: Up to how many groups for each core have tasks of their own, and need no shuffle. A task costs
+#: about 10 ms, and a shuffle of some groups about 40.
+_KEYS_PER_CORE = 4
+#: Up to here, doubles hold every whole number.
+_EXACT_IN_DOUBLE = 2**53
 
 
 class _Unknown(Exception):
@@ -67,10 +74,29 @@ def aggregate(request: Aggregate) -> Reply:
     """The rows of an aggregation, or tasks that compute them; nothing where Spark must do it."""
     if request.table.about is not None:
         return {}
+    averages = [node["of"] for node in request.functions if node["name"] == "AVG"]
+    if averages:
+        return {"refused": not all(_is_a_quotient(request, node) for node in averages)}
     try:
         return _Answer(request).reply()
     except (_Unknown, Untranslatable, InvalidInput):  # a hidden column, for example
         return {}
+
+
+def _is_a_quotient(request: Aggregate, node: Expression) -> bool:
+    """Whether AVG is exactly the quotient of SUM and COUNT, which Spark asks for instead.
+
+    Its AVG of integers adds up doubles, so the sum must be one that a double holds.
+    """
+    snapshot = request.table.snapshot()
+    try:
+        type = term_of(node, snapshot.head.schema).type
+    except Untranslatable:
+        return False
+    if not pa.types.is_integer(type):
+        return True
+    counts = snapshot.leaves.row_counts
+    return bool(np.all(counts >= 0)) and int(counts.sum()) << type.bit_width <= _EXACT_IN_DOUBLE
 
 
 @dataclass(frozen=True)
@@ -92,10 +118,12 @@ class _Function:
 
     name: str
     type: SparkType
-    #: The column that it is of; None for COUNT(*).
-    column: Column | None
     #: Its value in a leaf that is known. Raises _Unknown.
     of: _Of
+    #: What it is of where rows are read; None for COUNT(*), and for what tasks do not compute.
+    term: Term | None = None
+    #: Whether tasks compute it.
+    computed: bool = True
 
     def combine(self, a: Any, b: Any) -> Any:
         if self.name == "COUNT":
@@ -107,6 +135,19 @@ class _Function:
             is_other = (a != a) == (self.name == "MIN")
             return b if is_other else a
         return min(a, b) if self.name == "MIN" else max(a, b)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One of the expressions that rows are grouped by."""
+
+    type: SparkType
+    #: Its value in a leaf, where all rows of a leaf have the same.
+    of: _Of | None
+    #: What tasks compute it by, where they differ.
+    term: Term | None = None
+    #: Whether Spark can take it for a key of tasks.
+    is_key: bool = False
 
 
 class _Answer:
@@ -123,13 +164,13 @@ class _Answer:
     def reply(self) -> Reply:
         groups = [self._group(node) for node in self._request.groups]
         functions = [self._function(node) for node in self._request.functions]
-        types = [type for type, _ in groups] + [function.type for function in functions]
+        types = [group.type for group in groups] + [function.type for function in functions]
         known: dict[tuple[Any, ...], list[Any]] = {}
         doubtful: dict[int, tuple[Any, ...]] = {}
         for leaf, certain in self._leaves():
-            key = tuple(_one_nan(of(leaf)) for _, of in groups)
+            key = tuple(_one_nan(group.of(leaf)) if group.of else None for group in groups)
             try:
-                if not certain:
+                if not certain or any(group.of is None for group in groups):
                     raise _Unknown
                 values = [function.of(leaf) for function in functions]
             except _Unknown:
@@ -149,7 +190,7 @@ class _Answer:
         schema = {"type": "struct", "fields": fields}
         return {
             "rows": [[spelled(cell) for cell in row] for row in rows] if not doubtful else [],
-            "tasks": self._tasks(doubtful, functions, rows, json.dumps(schema)),
+            **self._tasks(doubtful, groups, functions, rows, json.dumps(schema)),
             "complete": not doubtful,
             "schema": schema,
             "summary": self._summary(len(doubtful)),
@@ -181,50 +222,74 @@ class _Answer:
     def _tasks(
         self,
         doubtful: Mapping[int, tuple[Any, ...]],
+        groups: Sequence[_Group],
         functions: Sequence[_Function],
         known: Sequence[tuple[Any, ...]],
         schema: str,
-    ) -> list[str]:
+    ) -> Reply:
         """Tasks that read leaves; the first also returns the rows that are known already."""
         if not doubtful:
-            return []
-        if any(function.name != "COUNT" and not _is_ordered(function) for function in functions):
+            return {"keys": [], "tasks": []}
+        if not all(function.computed for function in functions):
             raise _Unknown
-        columns = {f.column.path[0] for f in functions if f.column is not None}
+        terms = tuple(group.term for group in groups)
+        wants = tuple(Wanted(function.name, function.term) for function in functions)
+        used = [term.columns for term in (*terms, *(want.term for want in wants)) if term]
+        read = frozenset().union(*used)
         whole = spark_schema(self._schema.arrow)
-        wanted = [field for field in whole["fields"] if field["name"] in columns]
+        wanted = [field for field in whole["fields"] if field["name"] in read]
         scan = ScanSettings(
             schema=json.dumps({"type": "struct", "fields": wanted}),
             cluster=self._request.cluster,
             filters=self._request.filters,
         )
         planner = Planner(self._snapshot, scan, self._request.zone)
-        wants = tuple(_Wanted(f.name, f.column.path if f.column else None) for f in functions)
         location = self._snapshot.location
-        commands: list[str] = []
-        for pieces in planner.pieces(np.array(sorted(doubtful)), doubtful):
-            rows = () if commands else tuple(known)
-            task = AggregateTask(
-                location.uri,
-                location.options,
-                planner.seen_through(pieces),
-                pieces,
-                wants,
-                rows,
-                schema,
-            )
-            commands.append(command_of(task, schema))
-        return commands
+
+        def commands(leaves: Sequence[int], rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+            for pieces in planner.pieces(np.array(leaves, np.int64), doubtful) or [[]]:
+                task = AggregateTask(
+                    location.uri,
+                    location.options,
+                    planner.seen_through(pieces),
+                    pieces,
+                    terms,
+                    wants,
+                    tuple(rows),
+                    schema,
+                )
+                yield command_of(task, schema)
+                rows = ()
+
+        keyed = [at for at, group in enumerate(groups) if group.is_key]
+        parts = _by_key(keyed, doubtful, known)
+        if not keyed or len(parts) > _KEYS_PER_CORE * self._request.cluster.cores:
+            packed = commands(sorted(doubtful), known)
+            return {"keys": [], "tasks": [{"command": command} for command in packed]}
+        return {
+            "keys": keyed,
+            "tasks": [
+                {"command": command, "key": [spelled(cell) for cell in key]}
+                for key, (leaves, rows) in parts.items()
+                for command in commands(leaves, rows)
+            ],
+        }
 
     # Groups
 
-    def _group(self, node: Expression) -> tuple[SparkType, _Of]:
+    def _group(self, node: Expression) -> _Group:
         if "column" in node:
             column = self._schema.column(tuple(node["column"]))
             if is_finer(column.type):
                 raise _Unknown
             type = spark_type(column.type, ".".join(column.path))
-            return type, self._value_of(column, Identity)
+            try:
+                value = self._value_of(column, Identity)
+                return _Group(type, value, is_key=not pa.types.is_floating(column.type))
+            except _Unknown:
+                if not _is_grouped_alike(column.type):
+                    raise
+                return _Group(type, None, term_of(node, self._schema))
         source = without_cast(node["args"][0]) if node.get("call") == "EXTRACT" else {}
         if "column" in source:
             column = self._schema.column(tuple(source["column"]))
@@ -232,7 +297,7 @@ class _Answer:
             zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
             if part is None or (zoned and not is_utc(self._request.zone)):
                 raise _Unknown
-            return "integer", self._value_of(column, part)
+            return _Group("integer", self._value_of(column, part))
         raise _Unknown
 
     def _value_of(self, column: Column, kind: type[Transform] | str) -> _Of:
@@ -258,14 +323,25 @@ class _Answer:
     def _function(self, node: Expression) -> _Function:
         name = node["name"]
         if name == "COUNT_STAR":
-            return _Function("COUNT", "long", None, lambda leaf: leaf.row.row_count)
-        if name not in ("COUNT", "MIN", "MAX") or "column" not in node["of"]:
+            return _Function("COUNT", "long", lambda leaf: leaf.row.row_count)
+        if name not in ("COUNT", "MIN", "MAX", "SUM"):
             raise _Unknown
+        if name == "SUM":
+            term = term_of(node["of"], self._schema)
+            return _Function(name, _sum_type(term.type), _unknown, term)
+        if "column" not in node["of"]:
+            term = term_of(node["of"], self._schema)
+            type = "long" if name == "COUNT" else spark_type(term.type, name)
+            return _Function(name, type, _unknown, term)
         column = self._schema.column(tuple(node["of"]["column"]))
+        read: Term | None = None
+        with contextlib.suppress(Untranslatable):
+            read = term_of(node["of"], self._schema)
         if name == "COUNT":
-            return _Function(name, "long", column, self._count(column))
+            return _Function(name, "long", self._count(column), read, read is not None)
         type = spark_type(column.type, ".".join(column.path))
-        return _Function(name, type, column, self._extreme(column, name == "MIN"))
+        computed = read is not None and _is_ordered(column.type)
+        return _Function(name, type, self._extreme(column, name == "MIN"), read, computed)
 
     def _count(self, column: Column) -> _Of:
         if not column.nullable:
@@ -319,6 +395,21 @@ class _Answer:
         return extreme
 
 
+def _by_key(
+    keyed: Sequence[int],
+    doubtful: Mapping[int, tuple[Any, ...]],
+    known: Sequence[tuple[Any, ...]],
+) -> dict[tuple[Any, ...], tuple[list[int], list[tuple[Any, ...]]]]:
+    """The leaves to read and the rows that are known, by the values of some of the groups."""
+    parts: dict[tuple[Any, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
+    for leaf in sorted(doubtful):
+        key = tuple(doubtful[leaf][at] for at in keyed)
+        parts.setdefault(key, ([], []))[0].append(leaf)
+    for row in known:
+        parts.setdefault(tuple(row[at] for at in keyed), ([], []))[1].append(row)
+    return parts
+
+
 def _is(field: PartitionField, column: Column, kind: type[Transform] | str) -> bool:
     if field.source_ids != (column.field_id,):
         return False
@@ -339,105 +430,38 @@ def _one_nan(value: Any) -> Any:
     return _NAN if isinstance(value, float) and value != value else value
 
 
-def _is_ordered(function: _Function) -> bool:
+def _unknown(leaf: _Leaf) -> Any:
+    """What the manifest knows of no leaf."""
+    raise _Unknown
+
+
+def _sum_type(type: pa.DataType) -> SparkType:
+    """The type of a sum's parts. Those of decimals are of the type of what is summed."""
+    if pa.types.is_signed_integer(type):
+        return "long"
+    if pa.types.is_floating(type):
+        return "double"
+    if pa.types.is_decimal(type):
+        return spark_type(type, "SUM")
+    raise _Unknown
+
+
+def _is_ordered(type: pa.DataType) -> bool:
     """Whether Arrow computes the least and greatest value, and orders values as Spark does."""
-    assert function.column is not None
-    t, type = pa.types, function.column.type
+    t = pa.types
+    return (_is_grouped_alike(type) and not t.is_boolean(type)) or bool(t.is_floating(type))
+
+
+def _is_grouped_alike(type: pa.DataType) -> bool:
+    """Whether two values are equal to Arrow if they are to Spark."""
+    t = pa.types
     known = (
         t.is_integer,
+        t.is_boolean,
         t.is_decimal,
-        t.is_floating,
         t.is_string,
         t.is_large_string,
         t.is_date,
         t.is_timestamp,
     )
     return any(is_one(type) for is_one in known)
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A function that a task computes: COUNT, MIN or MAX, and of which column."""
-
-    name: str
-    path: tuple[str, ...] | None
-
-    def of(self, batch: pa.RecordBatch, type: pa.DataType) -> pa.Array:
-        """Its value over a batch, as an array of one."""
-        if self.path is None:
-            return pa.array([batch.num_rows], type)
-        column = extract(batch, self.path)
-        if self.name == "COUNT":
-            return pa.array([len(column) - column.null_count], type)
-        return self.over(cast(column, type, ".".join(self.path)))
-
-    def of_nothing(self, type: pa.DataType) -> pa.Array:
-        return pa.array([0 if self.name == "COUNT" else None], type)
-
-    def over(self, parts: pa.Array) -> pa.Array:
-        """Several values combined."""
-        if self.name == "COUNT":
-            return pa.array([pc.sum(parts, min_count=0).as_py()], parts.type)
-        is_float = pa.types.is_floating(parts.type)
-        if is_float and self.name == "MAX" and pc.any(pc.is_nan(parts)).as_py():
-            # Spark's NaN is above every number, and Arrow leaves it out.
-            return pa.array([_NAN], parts.type)
-        extreme = pc.min_max(parts)["min" if self.name == "MIN" else "max"]
-        return pa.repeat(extreme, 1) if extreme.is_valid else pa.array([None], parts.type)
-
-
-@dataclass(frozen=True)
-class AggregateTask:
-    """A function from nothing to rows of groups and aggregates, which Spark combines."""
-
-    uri: str
-    options: Mapping[str, str] | None
-    #: The table's columns that are read or filtered by, with their ids.
-    table: TableSchema
-    pieces: Sequence[Piece]
-    functions: Sequence[_Wanted]
-    #: Rows that the manifest has answered.
-    known: Sequence[tuple[Any, ...]]
-    #: The columns of the rows, as Spark's JSON.
-    schema: str
-
-    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fields = json.loads(self.schema)["fields"]
-        schema = pa.schema([pa.field(f["name"], exchange_type(f["type"])) for f in fields])
-        if self.known:
-            columns = zip(*self.known, strict=True)
-            arrays = [
-                pa.array(list(cells), f.type) for cells, f in zip(columns, schema, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        location = Location(self.uri, self.options)
-        for piece in self.pieces:
-            group = piece.group or ()
-            arrays = [
-                pa.array([cell], f.type) for cell, f in zip(group, list(schema), strict=False)
-            ]
-            types = [f.type for f in list(schema)[len(group) :]]
-            values = self._values(location, piece, types)
-            if values is not None:
-                yield pa.RecordBatch.from_arrays([*arrays, *values], schema=schema)
-        for _ in nothing:
-            pass
-
-    def _values(
-        self, location: Location, piece: Piece, types: Sequence[pa.DataType]
-    ) -> list[pa.Array] | None:
-        """The aggregates of one piece; None for a group that no row is in."""
-        columns = list(dict.fromkeys(f.path[0] for f in self.functions if f.path is not None))
-        if not columns:
-            count = piece.unit.count(location, self.table)
-            return [pa.array([count], type) for type in types] if count or not piece.group else None
-        parts = [
-            [f.of(batch, type) for f, type in zip(self.functions, types, strict=True)]
-            for batch in piece.unit.scan(location, self.table, columns, in_order=False)
-            if batch.num_rows
-        ]
-        if not parts and piece.group:
-            return None
-        parts.append([f.of_nothing(type) for f, type in zip(self.functions, types, strict=True)])
-        columns_of_parts = [pa.concat_arrays(values) for values in zip(*parts, strict=True)]
-        return [f.over(values) for f, values in zip(self.functions, columns_of_parts, strict=True)]

@@ -1,0 +1,199 @@
+"""What the tasks of an aggregation do: read leaves, and aggregate their rows in part.
+
+Spark groups and combines what tasks return: it adds up counts and sums, and takes the least and the
+greatest of the rest. So a task may return several rows for one group, and a row that was read is
+itself such a part. A task combines rows only where that is exact: not where a sum could have more
+digits than its type, and not where Arrow's greatest value is not Spark's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from phalanx.model.schema import TableSchema
+from phalanx.spark.reader import Piece
+from phalanx.spark.terms import Term, unscaled
+from phalanx.spark.types import cast, exchange_type
+from phalanx.storage.location import Location
+
+#: How many rows of groups a task keeps to combine them.
+_MOST_KEPT = 1 << 16
+#: Which share of the rows may be left after they were combined, for that to be worthwhile.
+_WORTHWHILE = 0.5
+#: From how many rows on that is found out.
+_MANY = 4096
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A function that a task computes: COUNT, MIN, MAX or SUM of a term; COUNT(*) has none."""
+
+    name: str
+    term: Term | None
+
+    def parts(self, batch: pa.RecordBatch, type: pa.DataType) -> pa.Array:
+        """What it is for each row alone."""
+        if self.term is None:
+            return pa.repeat(pa.scalar(1, type), batch.num_rows)
+        values = self.term.of(batch)
+        if isinstance(values, pa.Scalar):
+            values = pa.repeat(values, batch.num_rows)
+        if self.name == "COUNT":
+            return pc.is_valid(values).cast(type)
+        return cast(values, type, self.name)
+
+    @property
+    def combined_by(self) -> str:
+        """The function of Arrow that combines parts."""
+        return "sum" if self.name in ("COUNT", "SUM") else self.name.lower()
+
+    def of_nothing(self, type: pa.DataType) -> pa.Array:
+        return pa.array([0 if self.name == "COUNT" else None], type)
+
+    def is_exact(self, parts: pa.ChunkedArray) -> bool:
+        """Whether Arrow combines these parts as Spark would, all of them or any."""
+        t, type = pa.types, parts.type
+        if self.name == "MAX" and t.is_floating(type):
+            # Spark's NaN is above every number, and Arrow leaves it out.
+            return not pc.any(pc.is_nan(parts), min_count=0).as_py()
+        if self.name != "SUM" or t.is_floating(type):
+            return True
+        extremes = [end.as_py() for end in pc.min_max(parts).values() if end.is_valid]
+        if t.is_decimal(type):
+            limit = 10**type.precision
+            extremes = [unscaled(end, type.scale) for end in extremes]
+        else:
+            limit = 2 ** (type.bit_width - 1)
+        return all(abs(end) * len(parts) < limit for end in extremes)
+
+
+@dataclass(frozen=True)
+class AggregateTask:
+    """A function from nothing to rows of groups and aggregates, which Spark combines."""
+
+    uri: str
+    options: Mapping[str, str] | None
+    #: The table's columns that are read or filtered by, with their ids.
+    table: TableSchema
+    pieces: Sequence[Piece]
+    #: What rows are grouped by; None where the group of a piece has the value.
+    groups: Sequence[Term | None]
+    functions: Sequence[Wanted]
+    #: Rows that the manifest has answered.
+    known: Sequence[tuple[Any, ...]]
+    #: The columns of the rows, as Spark's JSON.
+    schema: str
+
+    @cached_property
+    def _types(self) -> pa.Schema:
+        fields = json.loads(self.schema)["fields"]
+        return pa.schema([pa.field(f["name"], exchange_type(f["type"])) for f in fields])
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        """The columns to read."""
+        terms = [*self.groups, *(function.term for function in self.functions)]
+        used = [term.columns for term in terms if term is not None]
+        return sorted(frozenset().union(*used))
+
+    def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        groups = _Groups(self._types, self._types.names[: len(self.groups)], self.functions)
+        if self.known:
+            columns = zip(*self.known, strict=True)
+            arrays = [
+                pa.array(list(cells), f.type) for cells, f in zip(columns, self._types, strict=True)
+            ]
+            yield from groups.add(pa.Table.from_arrays(arrays, schema=self._types))
+        location = Location(self.uri, self.options)
+        for piece in self.pieces:
+            for rows in self._rows(location, piece, groups):
+                yield from groups.add(rows)
+        if not self.groups:  # then there is a row for no rows too
+            types = self._types.types
+            nothings = [f.of_nothing(t) for f, t in zip(self.functions, types, strict=True)]
+            yield from groups.add(pa.Table.from_arrays(nothings, schema=self._types))
+        yield from groups.rest()
+        for _ in nothing:
+            pass
+
+    def _rows(self, location: Location, piece: Piece, groups: _Groups) -> Iterator[pa.Table]:
+        """The rows of a piece, combined batch by batch."""
+        names, types = self._types.names, self._types.types
+        given = {
+            names[at]: pa.scalar((piece.group or ())[at], types[at])
+            for at, term in enumerate(self.groups)
+            if term is None
+        }
+        if not self._columns:
+            count = piece.unit.count(location, self.table)
+            if count:
+                counts = dict.fromkeys(names[len(self.groups) :], pa.scalar(count, pa.int64()))
+                yield self._table(given | counts, 1)
+            return
+        for batch in piece.unit.scan(location, self.table, self._columns, in_order=False):
+            if batch.num_rows:
+                by = {
+                    name: term.of(batch)
+                    for name, term in zip(names, self.groups, strict=False)
+                    if term is not None
+                }
+                parts = {
+                    names[at]: function.parts(batch, types[at])
+                    for at, function in enumerate(self.functions, len(self.groups))
+                }
+                rows = groups.combined(pa.table(by | parts), list(by))
+                columns = dict(zip(rows.column_names, rows.columns, strict=True))
+                yield self._table(given | columns, len(rows))
+
+    def _table(self, columns: Mapping[str, Any], rows: int) -> pa.Table:
+        arrays = [columns[name] for name in self._types.names]
+        arrays = [pa.repeat(a, rows) if isinstance(a, pa.Scalar) else a for a in arrays]
+        return pa.Table.from_arrays(arrays, schema=self._types)
+
+
+class _Groups:
+    """The rows of a task, combined where that is exact and leaves clearly fewer of them."""
+
+    def __init__(self, types: pa.Schema, by: Sequence[str], functions: Sequence[Wanted]) -> None:
+        self._types, self._by = types, list(by)
+        self._functions = dict(zip(types.names[len(by) :], functions, strict=True))
+        self._kept: list[pa.Table] = []
+        self._worthwhile = True
+
+    def combined(self, rows: pa.Table, by: list[str]) -> pa.Table:
+        """One row for each group, or the rows themselves."""
+        exact = self._worthwhile and all(
+            function.is_exact(rows[name]) for name, function in self._functions.items()
+        )
+        if not exact:
+            return rows
+        how = [(name, function.combined_by) for name, function in self._functions.items()]
+        result = rows.group_by(by, use_threads=False).aggregate(how)
+        many = len(rows) >= _MANY and len(result) > len(rows) * _WORTHWHILE
+        self._worthwhile = not many
+        columns = {name: result[name] for name in by}
+        for name, function in how:
+            columns[name] = result[f"{name}_{function}"].cast(self._types.field(name).type)
+        return pa.table(columns)
+
+    def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Keep rows; those that become too many are returned."""
+        self._kept.append(rows)
+        if not self._worthwhile or sum(map(len, self._kept)) >= _MOST_KEPT:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The rows that are kept, combined."""
+        if self._kept:
+            rows = pa.concat_tables(self._kept)
+            self._kept = []
+            if self._worthwhile:
+                rows = self.combined(rows, self._by)
+            yield from rows.select(self._types.names).combine_chunks().to_batches(_MOST_KEPT)
