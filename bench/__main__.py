@@ -28,6 +28,7 @@ ALL = (
     "spark_prune",
     "spark_write",
     "spark_join",
+    "tpch",
 )
 
 

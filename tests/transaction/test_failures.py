@@ -514,13 +514,17 @@ def test_killed_at_any_moment(tmp_path, kills):
     killed, left_alone = str(tmp_path / "killed"), str(tmp_path / "left alone")
     for uri in (killed, left_alone):
         phalanx.create(uri, SCHEMA, ["part"])
+    start_time = time.perf_counter()
+    phalanx.create(tmp_path / "scratch", SCHEMA, ["part"]).append([row(0, "p0", 0)])
+    # A life is long enough for some changes, however busy the machine is.
+    longest = max(0.5, 10 * (time.perf_counter() - start_time))
     delays = random.Random(seed)
     done = 0
     for kill in range(kills):
         ready = CONTEXT.Event()
         process = start(change_at_random, killed, seed, done, ready)
         assert ready.wait(60)
-        time.sleep(delays.uniform(0, 0.5))
+        time.sleep(delays.uniform(0, longest))
         process.kill()
         process.join(30)
         assert process.exitcode == -signal.SIGKILL
