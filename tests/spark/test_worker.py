@@ -18,12 +18,13 @@ def delays(connection):
 
 def test_answers_are_sent_at_once(as_a_new_worker):
     """Spark waits for each of several small ones, and they would wait for its confirmation."""
-    with socket.create_server(("localhost", 0)) as server:
-        with socket.create_connection(server.getsockname()) as connection:
-            assert delays(connection)
-            pyspark_phalanx.send_at_once()
-            assert not delays(connection)
-            assert connection.fileno() >= 0
+    with (
+        socket.create_server(("localhost", 0)) as server,
+        socket.create_connection(server.getsockname()) as connection,
+    ):
+        assert delays(connection)
+        pyspark_phalanx.send_at_once()
+        assert not delays(connection)
 
 
 def test_sockets_that_have_no_such_delay(as_a_new_worker):
