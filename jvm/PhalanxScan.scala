@@ -115,7 +115,8 @@ class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan wi
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
   override def description(): String = s"phalanx ${table.name()} ${reply.get("summary").asText()}"
   override def supportedCustomMetrics(): Array[CustomMetric] =
-    Metrics.seen(new RowsRead, new BytesRead)
+    Metrics.seen(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
+  override def reportDriverMetrics(): Array[CustomTaskMetric] = Metrics.ofLeaves(reply)
 }
 
 /** What Spark has to work with. */
@@ -304,9 +305,8 @@ class PhalanxScan(
   override def supportedCustomMetrics(): Array[CustomMetric] =
     Metrics.seen(new LeavesPlanned, new LeavesPruned, new RowsRead, new BytesRead)
 
-  override def reportDriverMetrics(): Array[CustomTaskMetric] = if (stream.isDefined) Array.empty else Array(
-    Metric("leavesPlanned", plan.get("selected").asLong()),
-    Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
+  override def reportDriverMetrics(): Array[CustomTaskMetric] =
+    if (stream.isDefined) Array.empty else Metrics.ofLeaves(plan)
 
   /** Spark reads two scans that are equal only once. */
   private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime, chosen)

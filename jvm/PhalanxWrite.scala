@@ -158,6 +158,11 @@ object Metrics {
       SparkSession.active.sparkContext.conf.get("spark.jars", "").contains(jar.toString)
     if (early) metrics.toArray else Array.empty
   }
+
+  /** What a plan of Python says of leaves. */
+  def ofLeaves(plan: JsonNode): Array[CustomTaskMetric] = Array(
+    Metric("leavesPlanned", plan.get("selected").asLong()),
+    Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
 }
 
 class PhalanxWriterFactory(command: Array[Byte], schema: StructType) extends DataWriterFactory

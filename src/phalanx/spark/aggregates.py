@@ -188,23 +188,27 @@ class _Answer:
             for at, type in enumerate(types)
         ]
         schema = {"type": "struct", "fields": fields}
+        terms = [group.term for group in groups] + [function.term for function in functions]
+        read = frozenset().union(*(term.columns for term in terms if term is not None))
+        columns = [name for name in self._schema.tagged.names if name in read]
         return {
             "rows": [[spelled(cell) for cell in row] for row in rows] if not doubtful else [],
-            **self._tasks(doubtful, groups, functions, rows, json.dumps(schema)),
+            **self._tasks(doubtful, groups, functions, columns, rows, json.dumps(schema)),
             "complete": not doubtful,
             "schema": schema,
-            "summary": self._summary(len(doubtful)),
+            "selected": self._plan.selected,
+            "total": self._plan.total,
+            "summary": self._summary(len(doubtful), columns),
         }
 
-    def _summary(self, read: int) -> str:
-        known = self._plan.selected - read
-        how = "answered from the manifest"
+    def _summary(self, read: int, columns: Sequence[str]) -> str:
+        answered = "answered from the manifest"
+        parts = [f"partitions {self._plan.selected}/{self._plan.total}"]
         if read:
-            how = f"{known:,} {how} and {read:,} read"
-        return (
-            f"partitions {self._plan.selected}/{self._plan.total}, {how}, "
-            f"version {self._snapshot.sequence}"
-        )
+            parts.append(f"pruned by: {self._plan.pruned_by if self._plan.pruned else 'nothing'}")
+            parts.append(f"columns [{', '.join(columns)}]")
+            answered = f"{self._plan.selected - read:,} {answered} and {read:,} read"
+        return ", ".join([*parts, answered, f"version {self._snapshot.sequence}"])
 
     def _leaves(self) -> Iterator[tuple[_Leaf, bool]]:
         """The leaves with rows, each with whether all of its rows match."""
@@ -224,6 +228,7 @@ class _Answer:
         doubtful: Mapping[int, tuple[Any, ...]],
         groups: Sequence[_Group],
         functions: Sequence[_Function],
+        columns: Sequence[str],
         known: Sequence[tuple[Any, ...]],
         schema: str,
     ) -> Reply:
@@ -234,10 +239,8 @@ class _Answer:
             raise _Unknown
         terms = tuple(group.term for group in groups)
         wants = tuple(Wanted(function.name, function.term) for function in functions)
-        used = [term.columns for term in (*terms, *(want.term for want in wants)) if term]
-        read = frozenset().union(*used)
         whole = spark_schema(self._schema.arrow)
-        wanted = [field for field in whole["fields"] if field["name"] in read]
+        wanted = [field for field in whole["fields"] if field["name"] in columns]
         scan = ScanSettings(
             schema=json.dumps({"type": "struct", "fields": wanted}),
             cluster=self._request.cluster,
