@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.conversion import conversion
 from phalanx.model.defaults import (
     Default,
     carried,
@@ -22,20 +23,29 @@ from phalanx.model.defaults import (
 )
 from phalanx.model.predicates import Column
 from phalanx.model.promotion import is_wider
-from phalanx.model.schema import TableSchema, check_name, check_zones, field_id
+from phalanx.model.schema import (
+    KEY,
+    TableSchema,
+    check_name,
+    check_zones,
+    field_id,
+    inner_fields,
+    with_inner_fields,
+)
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Expression, FloorTruncate, Identity, Truncate
 
-#: A column: its name, or for a field of a struct `a.b` or `("a", "b")`.
+#: A column: its name, or for a field of a struct `a.b` or `("a", "b")`. Inside lists and maps
+#: `element`, `key` and `value` are parts of the path: `a.element.b`, `m.value.b`.
 Path = str | Sequence[str]
 _Fields = list[pa.Field]
 
 
 def find(schema: TableSchema, path: Path) -> Column:
-    """The column with a path. Raises InvalidInput where there is none."""
+    """The column, or the field inside of one, with a path. Raises InvalidInput if there is none."""
     if isinstance(path, str) and path in schema.tagged.names:
-        return schema.column((path,))
-    return schema.column(_parts(path))
+        return schema.place((path,))
+    return schema.place(_parts(path))
 
 
 def add_column(
@@ -48,7 +58,7 @@ def add_column(
     first: bool = False,
     after: str | None = None,
 ) -> TableSchema:
-    """The schema with one more column, or one more field in a struct.
+    """The schema with one more column, or one more field in a struct at any depth.
 
     Existing rows hold `default`. Raises InvalidInput where the name is taken or the default
     does not fit.
@@ -86,7 +96,7 @@ def drop_column(schema: TableSchema, path: Path) -> TableSchema:
 
     Raises InvalidInput where nothing would be left.
     """
-    column = find(schema, path)
+    column = _owned(schema, path)
 
     def change(fields: _Fields) -> _Fields:
         left = [field for field in fields if field.name != column.path[-1]]
@@ -100,7 +110,7 @@ def drop_column(schema: TableSchema, path: Path) -> TableSchema:
 
 def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
     """The schema with another name for a column. Raises InvalidInput where it is taken."""
-    column = find(schema, path)
+    column = _owned(schema, path)
 
     def change(fields: _Fields) -> _Fields:
         others = [field for field in fields if field.name != column.path[-1]]
@@ -115,7 +125,7 @@ def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> Tab
 
     Raises InvalidInput for any other type.
     """
-    column, wanted = find(schema, path), _type(type)
+    column, wanted = _not_in_key(schema, find(schema, path)), _type(type)
     if column.type == wanted:
         return schema
     if not is_wider(column.type, wanted):
@@ -135,7 +145,9 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
     """
     column = find(schema, path)
     if len(column.path) > 1:
-        raise InvalidInput(f"{_spelled(column)} is a field of a struct, which can have no default")
+        raise InvalidInput(
+            f"{_spelled(column)} is inside another column, where nothing can have a default"
+        )
     name = column.path[0]
     if isinstance(default, Default):
         if default.value is not None:
@@ -147,7 +159,8 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
 
 def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
     """The schema in which a column may be NULL."""
-    return _changed_field(schema, find(schema, path), lambda field: field.with_nullable(True))
+    column = _not_in_key(schema, find(schema, path))
+    return _changed_field(schema, column, lambda field: field.with_nullable(True))
 
 
 def describe_column(
@@ -170,7 +183,7 @@ def move_column(
     schema: TableSchema, path: Path, first: bool = False, after: str | None = None
 ) -> TableSchema:
     """The schema with a column in another place among its siblings."""
-    column = find(schema, path)
+    column = _owned(schema, path)
     if first == (after is not None):
         raise InvalidInput("say where the column goes: first=True, or after another one")
 
@@ -283,10 +296,36 @@ def _split(schema: TableSchema, path: Path) -> tuple[tuple[str, ...], str]:
     parts = _parts(path)
     if len(parts) < 2:
         return (), parts[0] if parts else ""
-    parent = schema.column(parts[:-1])
+    parent = schema.place(parts[:-1])
     if not pa.types.is_struct(parent.type):
         raise InvalidInput(f"column {_spelled(parent)} is {parent.type} and has no fields")
-    return parent.path, parts[-1]
+    return _not_in_key(schema, parent).path, parts[-1]
+
+
+def _owned(schema: TableSchema, path: Path) -> Column:
+    """A column or a field of a struct, which has a name and a place among others.
+
+    Raises InvalidInput for the elements of a list, and for the keys and values of a map.
+    """
+    column = _not_in_key(schema, find(schema, path))
+    owner = column.path[:-1]
+    if owner and not pa.types.is_struct(schema.place(owner).type):
+        raise InvalidInput(
+            f"{_spelled(column)} is what {'.'.join(owner)!r} consists of: only its type can change"
+        )
+    return column
+
+
+def _not_in_key(schema: TableSchema, column: Column) -> Column:
+    """The column itself. Raises InvalidInput for the keys of a map, and what is inside them."""
+    for length in range(1, len(column.path)):
+        is_key = column.path[length] == KEY
+        if is_key and pa.types.is_map(schema.place(column.path[:length]).type):
+            raise InvalidInput(
+                f"{_spelled(column)} belongs to the keys of a map, which cannot change: two keys "
+                "could become the same"
+            )
+    return column
 
 
 def _changed(
@@ -296,42 +335,38 @@ def _changed(
     before = {field_id(field): field for field in schema.tagged}
     fields = [
         _with_its_defaults(before.get(field_id(field)), field)
-        for field in _within(list(schema.tagged), list(parents), change)
+        for field in _within({field.name: field for field in schema.tagged}, parents, change)
     ]
     return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
 
 
 def _with_its_defaults(before: pa.Field | None, field: pa.Field) -> pa.Field:
     """A column whose type may have changed, with defaults of that type."""
-    if before is None or before.type == field.type:
-        return field
-    return carried(before, field, field_id)
+    convert = None if before is None else conversion(before.type, field.type)
+    return field if convert is None else carried(before, field, convert)
 
 
 def _changed_field(
     schema: TableSchema, column: Column, change: Callable[[pa.Field], pa.Field]
 ) -> TableSchema:
-    name = column.path[-1]
-    return _changed(
-        schema,
-        column.path[:-1],
-        lambda fields: [change(field) if field.name == name else field for field in fields],
-    )
+    def changed(field: pa.Field) -> pa.Field:
+        return change(field) if field_id(field) == column.field_id else field
+
+    return _changed(schema, column.path[:-1], lambda fields: [changed(field) for field in fields])
 
 
-def _within(fields: _Fields, parents: list[str], change: Callable[[_Fields], _Fields]) -> _Fields:
+def _within(
+    fields: Mapping[str, pa.Field], parents: Sequence[str], change: Callable[[_Fields], _Fields]
+) -> _Fields:
+    """Fields by their names, with those inside the field that `parents` lead to changed."""
     if not parents:
-        return change(fields)
-    return [
-        field.with_type(pa.struct(_within(_children(field), parents[1:], change)))
-        if field.name == parents[0]
-        else field
-        for field in fields
-    ]
+        return change(list(fields.values()))
 
+    def changed(field: pa.Field) -> pa.Field:
+        inside = _within(inner_fields(field.type), parents[1:], change)
+        return field.with_type(with_inner_fields(field.type, inside))
 
-def _children(field: pa.Field) -> _Fields:
-    return [field.type.field(i) for i in range(field.type.num_fields)]
+    return [changed(f) if name == parents[0] else f for name, f in fields.items()]
 
 
 def _check_free(name: str, fields: _Fields, parents: Sequence[str]) -> None:

@@ -58,13 +58,13 @@ def _other_ids(handle: Any, schema: TableSchema, uri: str) -> Iterator[str]:
     The specification says that ids are consistent.
     """
     own = _numbered(handle.schema, tuple(ids_of(handle.lance_schema)))
-    table = {column.path: id for id, column in schema.columns.items()}
-    for id, column in own.columns.items():
-        expected = table.get(column.path, id)
-        if expected != id:
+    table = {column.path: column.field_id for column in schema.places}
+    for column in own.places:
+        expected = table.get(column.path, column.field_id)
+        if expected != column.field_id:
             yield (
-                f"the leaf {uri} has the id {id} for the column {'.'.join(column.path)}, and the "
-                f"table has {expected}: its client must write it with the ids of the table"
+                f"the leaf {uri} has the id {column.field_id} for the column "
+                f"{'.'.join(column.path)}, and the table has {expected}: its client must write it with the ids of the table"
             )
 
 
