@@ -6,7 +6,7 @@ one gets an id that no field has ever had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -166,7 +166,13 @@ def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
 def describe_column(
     schema: TableSchema, path: Path, texts: Mapping[str, str | None]
 ) -> TableSchema:
-    """The schema with texts about a column, such as its comment; None removes one."""
+    """The schema with texts about a column, such as its comment; None removes one.
+
+    Raises InvalidInput for a text about the elements of a list, or the keys and values of a map.
+    """
+    column = find(schema, path)
+    if any(text is not None for text in texts.values()):
+        column = _owned(schema, path)
 
     def change(field: pa.Field) -> pa.Field:
         metadata = dict(field.metadata or {})
@@ -176,7 +182,7 @@ def describe_column(
                 metadata[key.encode()] = text.encode()
         return field.with_metadata(metadata)
 
-    return _changed_field(schema, find(schema, path), change)
+    return _changed_field(schema, column, change)
 
 
 def move_column(
@@ -204,12 +210,33 @@ def reorder_columns(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 def add_missing(schema: TableSchema, data: pa.Schema, next_id: int) -> TableSchema:
-    """The schema, plus the columns that only the data has."""
-    for field in data:
-        if field.name not in schema.tagged.names:
-            schema = add_column(schema, (field.name,), _storable(field.type), next_id)
-            next_id = max(next_id, max(schema.field_ids) + 1)
+    """The schema, plus the columns that only the data has, and such fields inside of others."""
+    for path, type in missing(schema.arrow, data):
+        schema = add_column(schema, path, _storable(type), next_id)
+        next_id = max(next_id, *schema.field_ids) + 1
     return schema
+
+
+def missing(schema: pa.Schema, data: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The paths and types of the fields that only the data has, outermost ones."""
+    have = {field.name: field for field in schema}
+    yield from _missing(have, {field.name: field for field in data}, ())
+
+
+def _missing(
+    have: Mapping[str, pa.Field], data: Mapping[str, pa.Field], parents: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    for name, field in data.items():
+        path, own = (*parents, name), have.get(name)
+        if own is None:
+            yield path, field.type
+            continue
+        inside = inner_fields(field.type)
+        # The elements of a list stand for those of another kind of list, but for nothing else.
+        if pa.types.is_struct(own.type) == pa.types.is_struct(field.type):
+            known = inner_fields(own.type)
+            if pa.types.is_struct(own.type) or known.keys() == inside.keys():
+                yield from _missing(known, inside, path)
 
 
 def widen_specs(

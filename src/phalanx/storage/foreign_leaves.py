@@ -64,7 +64,8 @@ def _other_ids(handle: Any, schema: TableSchema, uri: str) -> Iterator[str]:
         if expected != column.field_id:
             yield (
                 f"the leaf {uri} has the id {column.field_id} for the column "
-                f"{'.'.join(column.path)}, and the table has {expected}: its client must write it with the ids of the table"
+                f"{'.'.join(column.path)}, and the table has {expected}: its client must write it "
+                "with the ids of the table"
             )
 
 
