@@ -21,6 +21,7 @@ from phalanx.model.defaults import (
     with_default,
     with_new_default,
 )
+from phalanx.model.paths import join_path, split_path
 from phalanx.model.predicates import Column
 from phalanx.model.promotion import is_wider
 from phalanx.model.schema import (
@@ -36,7 +37,8 @@ from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Expression, FloorTruncate, Identity, Truncate
 
 #: A column: its name, or for a field of a struct `a.b` or `("a", "b")`. Inside lists and maps
-#: `element`, `key` and `value` are parts of the path: `a.element.b`, `m.value.b`.
+#: `element`, `key` and `value` are parts of the path: `a.element.b`, `m.value.b`. A part with a
+#: dot is quoted with backticks, unless the text is the name of a column.
 Path = str | Sequence[str]
 _Fields = list[pa.Field]
 
@@ -72,7 +74,7 @@ def add_column(
         value = None
     if parents and (value is not None or not nullable):
         raise InvalidInput(
-            f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in existing "
+            f"a field of a struct, such as {join_path((*parents, name))!r}, is NULL in existing "
             "rows: it can have no default and must be nullable"
         )
     if not nullable and value is None:
@@ -101,7 +103,7 @@ def drop_column(schema: TableSchema, path: Path) -> TableSchema:
     def change(fields: _Fields) -> _Fields:
         left = [field for field in fields if field.name != column.path[-1]]
         if not left:
-            owner = f"the struct {'.'.join(column.path[:-1])!r}" if column.path[1:] else "a table"
+            owner = f"the struct {join_path(column.path[:-1])!r}" if column.path[1:] else "a table"
             raise InvalidInput(f"cannot drop {_spelled(column)}: {owner} needs at least one field")
         return left
 
@@ -310,7 +312,7 @@ def fits_files(written: TableSchema, schema: TableSchema) -> bool:
 
 def _parts(path: Path) -> tuple[str, ...]:
     if isinstance(path, str):
-        return tuple(path.split("."))
+        return split_path(path)
     if not isinstance(path, Sequence) or not all(isinstance(part, str) for part in path):
         raise InvalidInput(
             f"a column is a name, such as 'a' or 'a.b' for a field of it, not {path!r}"
@@ -338,7 +340,7 @@ def _owned(schema: TableSchema, path: Path) -> Column:
     owner = column.path[:-1]
     if owner and not pa.types.is_struct(schema.place(owner).type):
         raise InvalidInput(
-            f"{_spelled(column)} is what {'.'.join(owner)!r} consists of: only its type can change"
+            f"{_spelled(column)} is what {join_path(owner)!r} consists of: only its type can change"
         )
     return column
 
@@ -399,7 +401,7 @@ def _within(
 def _check_free(name: str, fields: _Fields, parents: Sequence[str]) -> None:
     """Refuse a name that a column cannot have, or that another one has."""
     if name in [field.name for field in fields]:
-        owner = f"{'.'.join(parents)!r} has a field" if parents else "the table has a column"
+        owner = f"{join_path(parents)!r} has a field" if parents else "the table has a column"
         raise InvalidInput(f"{owner} {name!r} already")
     check_name(name, set())
 
@@ -468,4 +470,4 @@ def _is_same(value: Any, held: Any) -> bool:
 
 
 def _spelled(column: Column) -> str:
-    return repr(".".join(column.path))
+    return repr(join_path(column.path))

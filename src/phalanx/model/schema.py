@@ -19,6 +19,7 @@ from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
 from phalanx.model.defaults import default_of, without_defaults
 from phalanx.model.expressions import evaluate_custom
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
 
 FIELD_ID = b"lance:field_id"
@@ -26,7 +27,8 @@ FIELD_ID = b"lance:field_id"
 ELEMENT, KEY, VALUE = "element", "key", "value"
 #: In the metadata of a schema: columns of leaves are found by their names, not by their ids.
 _BY_NAME = b"phalanx:by_name"
-_RESERVED = {
+#: Names that no column can have.
+RESERVED_NAMES = {
     *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
     *("_row_created_at_version", "_row_last_updated_at_version"),
 }
@@ -196,10 +198,10 @@ class TableSchema:
         candidates = [c for p, c in columns.items() if tuple(x.casefold() for x in p) == folded]
         if len(candidates) == 1:
             return candidates[0]
-        name = ".".join(path)
+        name = join_path(path)
         if candidates:
             raise InvalidInput(f"column {name!r} is ambiguous: quote it in its exact case")
-        known = ", ".join(field.name for field in self.tagged)
+        known = ", ".join(join_path([field.name]) for field in self.tagged)
         raise InvalidInput(f"unknown column {name!r}: the table has {known}")
 
     @cached_property
@@ -245,9 +247,7 @@ def check_name(name: str, seen: set[str]) -> None:
         raise InvalidInput(f"column {name!r} appears twice in the schema")
     if not name:
         raise InvalidInput("a column cannot be called '': names are not empty")
-    if "." in name:
-        raise InvalidInput(f"a column cannot be called {name!r}: names have no dot")
-    if name in _RESERVED:
+    if name in RESERVED_NAMES:
         raise InvalidInput(f"a column cannot be called {name!r}: Lance uses that name itself")
     seen.add(name)
 

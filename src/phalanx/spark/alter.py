@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.evolution import change_type, find, widen_specs
+from phalanx.model.paths import join_path
 from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import TableRequest
@@ -150,7 +151,7 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
         case "set_nullable":
             if not change.nullable:
                 raise InvalidInput(
-                    f"column {'.'.join(path)!r} cannot become NOT NULL: rows that are there may "
+                    f"column {join_path(path)!r} cannot become NOT NULL: rows that are there may "
                     "have no value for it"
                 )
             tx.make_nullable(path)

@@ -30,8 +30,6 @@ def _check_field(column: pa.Field, name: str) -> None:
         type = type.storage_type
     children = [type.field(i) for i in range(type.num_fields)]
     unstorable = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
-    if "`" in column.name:
-        raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
     if t.is_string_view(type) or t.is_binary_view(type):
         raise unstorable
     if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):

@@ -28,6 +28,7 @@ from phalanx.model.defaults import absent, default_of, repeated
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import quote
 from phalanx.model.partition_columns import Given
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column, Predicate
 from phalanx.model.schema import TableSchema, field_id, inner_fields, untagged
 from phalanx.model.spelling import arrow_literal, type_name
@@ -220,7 +221,7 @@ def _source(field: pa.Field, physical: dict[int, pa.Field]) -> _Source | None:
 
 def _unfit_text(uri: str, path: Sequence[str], unfit: Unfit) -> str:
     return (
-        f"the leaf {uri} has the column {'.'.join(path)!r} as {unfit.have}, which the table's "
+        f"the leaf {uri} has the column {join_path(path)!r} as {unfit.have}, which the table's "
         f"{unfit.want} cannot hold unchanged: give the table a schema with a type that holds both, "
         "or write the leaf again"
     )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from phalanx.errors import InvalidInput
 from phalanx.model.defaults import without_defaults
 from phalanx.model.evolution import missing
+from phalanx.model.paths import join_path
 from phalanx.model.schema import inner_fields
 from phalanx.table.defaults import Moment, new_value, new_values
 from phalanx.table.sources import rows_of
@@ -259,7 +260,7 @@ def _with_types(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
     new = list(missing(schema, pa.schema(columns.values())))
     for path, type in new:
         if pa.types.is_null(type):
-            name = ".".join(path)
+            name = join_path(path)
             raise InvalidInput(f"column {name!r} is new and has no type: cast it first")
     return pa.schema([columns[name] for name in dict.fromkeys(path[0] for path, _ in new)])
 
