@@ -180,9 +180,9 @@ def test_refused(tmp_path):
         with pytest.raises(InvalidInput, match="cannot be called"):
             phalanx.create(tmp_path / "t", pa.schema([(name, pa.int64())]))
     table = phalanx.create(tmp_path / "t", SCHEMA)
-    with pytest.raises(InvalidInput, match="unknown column 'a.c'"):
+    with pytest.raises(InvalidInput, match=r"unknown column 'a\.c'"):
         table.scan(where="a.c = 1")
-    with pytest.raises(InvalidInput, match="unknown column '`a.c`'"):
+    with pytest.raises(InvalidInput, match=r"unknown column '`a\.c`'"):
         table.scan(where="`a.c` = 1")
     with pytest.raises(InvalidInput, match="already"):
         table.add_column("`a.b`", pa.int64())
