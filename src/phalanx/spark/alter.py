@@ -86,12 +86,27 @@ def alter_table(request: AlterTable) -> Reply:
                 # A table is never without a column: the last one goes when others have come.
                 tx.rename_column(change.column, _GONE)
             else:
+                if change.change == "add_column" and not request.catalog.case_sensitive:
+                    _check_case(tx, change.column)
                 _alter(tx, change)
         if last is not None:
             tx.drop_column((_GONE,))
         if properties:
             tx.set_properties(properties)
     return {}
+
+
+def _check_case(tx: TableTransaction, path: Sequence[str]) -> None:
+    """Raise InvalidInput for a new column whose name another one has in another case.
+
+    Spark checks that before an ALTER TABLE, but not before a write that adds columns, and it could
+    not read the table afterwards.
+    """
+    if tx.has_column(path):
+        raise InvalidInput(
+            f"the table has a column {join_path(path)!r} already, perhaps in another case: rename "
+            "the new one, or set spark.sql.caseSensitive to true to tell them apart"
+        )
 
 
 #: The name of a column that is about to be dropped.

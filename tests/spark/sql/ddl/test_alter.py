@@ -246,6 +246,10 @@ class TestColumnsThatComeWithRows:
         rows = spark.sql("SELECT 7 AS x, 'b' AS y, 8 AS z")
         rows.write.option("mergeSchema", "true").mode("overwrite").insertInto(lake["w"])
         assert lake.rows("SELECT * FROM {db}.w") == [(7, "b", 8)]
+        rows = spark.sql("SELECT 7 AS x, 'b' AS y, 8 AS z, 9 AS ID")
+        with pytest.raises(AnalysisException, match="'ID' already, perhaps in another case"):
+            rows.write.option("mergeSchema", "true").insertInto(lake["w"])
+        assert lake.rows("SELECT * FROM {db}.w") == [(7, "b", 8)]
         for wrong in ("SELECT 1 AS id", "SELECT 1 AS id, 'a' AS p"):
             with pytest.raises(AnalysisException, match="NOT_ENOUGH_DATA_COLUMNS"):
                 spark.sql(wrong).write.option("mergeSchema", "true").insertInto(lake["w"])
