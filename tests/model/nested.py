@@ -31,7 +31,8 @@ def random_type(random, depth, kinds=KINDS):
     if kind == "large_list":
         return pa.large_list(item)
     if kind == "fixed_size_list":
-        return pa.list_(item, random.randint(1, 3))
+        # What is inside one has ids only if its elements are structs.
+        return pa.list_(inner or random.choice(LEAVES), random.randint(1, 3))
     key = random.choice([pa.string(), pa.struct([("k", pa.int32()), ("j", pa.string())])])
     return pa.map_(key, item)
 

@@ -24,7 +24,7 @@ def converted(array, have, want):
     return array if convert is None else convert(array)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_values_are_those_that_python_finds(random):
     kinds = (*KINDS, "fixed_size_list")
