@@ -141,6 +141,6 @@ object Json {
     }
   }
 
-  private def quoted(parts: Seq[String]): String =
+  def quoted(parts: Seq[String]): String =
     parts.map(part => "`" + part.replace("`", "``") + "`").mkString(".")
 }

@@ -282,7 +282,7 @@ class PhalanxScan(
   override def filterAttributes(): Array[NamedReference] =
     Json.each(table.described.get("runtime_columns")).map(Json.strings)
       .filter(column => struct.findNestedField(column).isDefined)
-      .map(column => Expressions.column(column.map(part => s"`$part`").mkString("."))).toArray
+      .map(column => Expressions.column(Json.quoted(column))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
     runtime ++= predicates.flatMap(RuntimeFilters.bounded)

@@ -369,6 +369,24 @@ class TestAgain:
             assert names == events.schema.names
         assert DeltaTable(target).metadata().partition_columns == ["date"]
 
+    def test_a_column_that_is_dropped_and_added_again(self, root, target):
+        """It is another column, although the schema of the Delta table stays as it is."""
+        type = pa.list_(pa.struct([("x", pa.int64())]))
+        rows = pa.table({"id": [1], "n.o": [2], "a": pa.array([[{"x": 3}, None]], type)})
+        table = phalanx.create(root, rows)
+        for path in ("`n.o`", "a.element.x"):
+            table.append(rows)
+            delta.export(table, target)
+            assert same_rows(rows_of(target), table.scan().to_arrow())
+            with table.transaction() as tx:
+                tx.add_column("a.element.y", pa.int64())
+                tx.drop_column(path)
+                tx.add_column(path, pa.int64())
+                tx.drop_column("a.element.y")
+                tx.reorder_columns(rows.schema.names)
+            delta.export(table, target)
+            assert same_rows(rows_of(target), table.scan().to_arrow())
+
     def test_an_earlier_version_can_follow(self, events, target):
         events.append(EVENTS)
         delta.export(events, target)

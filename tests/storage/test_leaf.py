@@ -243,10 +243,6 @@ class TestStorable:
         with pytest.raises(InvalidInput, match="Lance cannot store"):
             check_storable(TableSchema.assign(pa.schema([("x", type)])))
 
-    def test_a_backtick_in_a_name(self):
-        with pytest.raises(InvalidInput, match="no backtick"):
-            check_storable(TableSchema.assign(pa.schema([("a`b", pa.int64())])))
-
     def test_what_lance_keeps(self):
         check_storable(SCHEMA)
 

@@ -284,6 +284,9 @@ class TestChanges:
             ([("change_type", "id", pa.int64())], True),
             ([("change_type", "s.x", pa.int64())], True),
             ([("add", "s.t.n", pa.int64()), ("drop_column", "s.t.u")], True),
+            ([("add", "l.element.b", pa.int64()), ("rename_column", "l.element.a", "c")], False),
+            ([("add", "l.element.b", pa.int64()), ("drop_column", "l.element.a")], True),
+            ([("change_type", "id", pa.int64()), ("add", "l.element.b", pa.int64())], True),
         ],
     )
     def test_adding_rows(self, seen, steps, anew):

@@ -50,6 +50,16 @@ class TestTypes:
                 None,
             ),
             (
+                pa.struct([("a", pa.int64()), ("b", pa.int64())]),
+                pa.array([{"b": 1, "a": 2}]),
+                [{"a": 2, "b": 1}],
+            ),
+            (
+                pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())])),
+                pa.array([[{"b": 1}, None], None]),
+                [[{"a": None, "b": 1}, None], None],
+            ),
+            (
                 pa.map_(pa.string(), pa.int64()),
                 pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int8())),
                 None,
@@ -94,7 +104,10 @@ class TestTypes:
             (pa.list_(pa.float32(), 2), pa.array([[1]], pa.list_(pa.float32()))),
             (pa.list_(pa.float32(), 2), pa.array([[1]], pa.list_(pa.float32(), 1))),
             (pa.struct([("a", pa.int64())]), pa.array([{"a": 1, "b": 2}])),
-            (pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.array([{"b": 1, "a": 2}])),
+            (
+                pa.struct([("a", pa.int64()), pa.field("b", pa.int64(), False)]),
+                pa.array([{"a": 1}]),
+            ),
             (pa.struct([pa.field("a", pa.int64(), False)]), pa.array([{"a": 1}, {"a": None}])),
             (pa.list_(pa.field("item", pa.int64(), False)), pa.array([[1, None]])),
         ],

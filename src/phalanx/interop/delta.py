@@ -177,7 +177,9 @@ class _DeltaJob:
         """A name for the rows of a leaf as the files have them; the same only for the same rows."""
         version = uuid.uuid4().hex if leaf.read_version is None else leaf.read_version
         head = self._snapshot.head
-        parts = [head.table_id, leaf.object_id, version, self._delta_schema, self._partition_names]
+        # A column that was dropped and added again has another id, and other values.
+        columns = [self._delta_schema, head.schema.field_ids, self._partition_names]
+        parts = [head.table_id, leaf.object_id, version, *columns]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     @cached_property

@@ -38,7 +38,6 @@ from phalanx.model.spelling import constant_of, constant_text, read_constant
 
 DEFAULT = b"phalanx:default"
 NEW_DEFAULT = b"phalanx:current_default"
-_Ids = Callable[[pa.Field], int]
 _DAY = 86_400 * 1_000_000_000
 
 
@@ -119,11 +118,11 @@ def without_defaults(field: pa.Field) -> pa.Field:
     return _with(_with(field, DEFAULT, None), NEW_DEFAULT, None)
 
 
-def carried(old: pa.Field, new: pa.Field, ids: _Ids) -> pa.Field:
+def carried(old: pa.Field, new: pa.Field, convert: Callable[[pa.Array], pa.Array]) -> pa.Field:
     """A field that has become another type, with the defaults that it had before.
 
-    A field inside a struct is followed by its id, which `ids` tells; a new one is NULL. Raises
-    InvalidInput where SQL that is no constant would not fit.
+    `convert` returns values of the old type in the new one. Raises InvalidInput where SQL that is
+    no constant would not fit.
     """
     existing, default = default_of(old), new_default_of(old)
     was_set = NEW_DEFAULT in (old.metadata or {})
@@ -132,7 +131,7 @@ def carried(old: pa.Field, new: pa.Field, ids: _Ids) -> pa.Field:
     def converted(value: pa.Scalar) -> pa.Scalar:
         if not value.is_valid:
             return pa.scalar(None, new.type)
-        return _converted(pa.repeat(value, 1), old.type, new.type, ids)[0]
+        return convert(pa.repeat(value, 1))[0]
 
     if existing is not None:
         field = with_default(field, converted(existing))
@@ -149,20 +148,6 @@ def carried(old: pa.Field, new: pa.Field, ids: _Ids) -> pa.Field:
             f"type {new.type}: drop the default first"
         )
     return with_new_default(field, default)
-
-
-def _converted(array: pa.Array, old: pa.DataType, new: pa.DataType, ids: _Ids) -> pa.Array:
-    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
-        return array if old == new else array.cast(new)
-    places = {ids(old.field(i)): i for i in range(old.num_fields)}
-    children = []
-    for field in new:
-        at = places.get(ids(field))
-        if at is None:
-            children.append(pa.nulls(len(array), field.type))
-        else:
-            children.append(_converted(array.field(at), old.field(at).type, field.type, ids))
-    return pa.StructArray.from_arrays(children, fields=list(new), mask=array.is_null())
 
 
 #: SQL that means the same outside of Spark. Only some of these functions need no parentheses.

@@ -6,13 +6,14 @@ one gets an id that no field has ever had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
+from phalanx.model.conversion import conversion
 from phalanx.model.defaults import (
     Default,
     carried,
@@ -20,22 +21,33 @@ from phalanx.model.defaults import (
     with_default,
     with_new_default,
 )
+from phalanx.model.paths import join_path, split_path
 from phalanx.model.predicates import Column
 from phalanx.model.promotion import is_wider
-from phalanx.model.schema import TableSchema, check_name, check_zones, field_id
+from phalanx.model.schema import (
+    KEY,
+    TableSchema,
+    check_name,
+    check_zones,
+    field_id,
+    inner_fields,
+    with_inner_fields,
+)
 from phalanx.model.specs import PartitionField, PartitionSpec
 from phalanx.model.transforms import Expression, FloorTruncate, Identity, Truncate
 
-#: A column: its name, or for a field of a struct `a.b` or `("a", "b")`.
+#: A column: its name, or for a field of a struct `a.b` or `("a", "b")`. Inside lists and maps
+#: `element`, `key` and `value` are parts of the path: `a.element.b`, `m.value.b`. A part with a
+#: dot is quoted with backticks, unless the text is the name of a column.
 Path = str | Sequence[str]
 _Fields = list[pa.Field]
 
 
 def find(schema: TableSchema, path: Path) -> Column:
-    """The column with a path. Raises InvalidInput where there is none."""
+    """The column, or the field inside of one, with a path. Raises InvalidInput if there is none."""
     if isinstance(path, str) and path in schema.tagged.names:
-        return schema.column((path,))
-    return schema.column(_parts(path))
+        return schema.place((path,))
+    return schema.place(_parts(path))
 
 
 def add_column(
@@ -48,7 +60,7 @@ def add_column(
     first: bool = False,
     after: str | None = None,
 ) -> TableSchema:
-    """The schema with one more column, or one more field in a struct.
+    """The schema with one more column, or one more field in a struct at any depth.
 
     Existing rows hold `default`. Raises InvalidInput where the name is taken or the default
     does not fit.
@@ -62,7 +74,7 @@ def add_column(
         value = None
     if parents and (value is not None or not nullable):
         raise InvalidInput(
-            f"a field of a struct, such as {'.'.join((*parents, name))!r}, is NULL in existing "
+            f"a field of a struct, such as {join_path((*parents, name))!r}, is NULL in existing "
             "rows: it can have no default and must be nullable"
         )
     if not nullable and value is None:
@@ -86,12 +98,12 @@ def drop_column(schema: TableSchema, path: Path) -> TableSchema:
 
     Raises InvalidInput where nothing would be left.
     """
-    column = find(schema, path)
+    column = _owned(schema, path)
 
     def change(fields: _Fields) -> _Fields:
         left = [field for field in fields if field.name != column.path[-1]]
         if not left:
-            owner = f"the struct {'.'.join(column.path[:-1])!r}" if column.path[1:] else "a table"
+            owner = f"the struct {join_path(column.path[:-1])!r}" if column.path[1:] else "a table"
             raise InvalidInput(f"cannot drop {_spelled(column)}: {owner} needs at least one field")
         return left
 
@@ -100,7 +112,7 @@ def drop_column(schema: TableSchema, path: Path) -> TableSchema:
 
 def rename_column(schema: TableSchema, path: Path, name: str) -> TableSchema:
     """The schema with another name for a column. Raises InvalidInput where it is taken."""
-    column = find(schema, path)
+    column = _owned(schema, path)
 
     def change(fields: _Fields) -> _Fields:
         others = [field for field in fields if field.name != column.path[-1]]
@@ -115,7 +127,7 @@ def change_type(schema: TableSchema, path: Path, type: pa.DataType | str) -> Tab
 
     Raises InvalidInput for any other type.
     """
-    column, wanted = find(schema, path), _type(type)
+    column, wanted = _not_in_key(schema, find(schema, path)), _type(type)
     if column.type == wanted:
         return schema
     if not is_wider(column.type, wanted):
@@ -135,7 +147,9 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
     """
     column = find(schema, path)
     if len(column.path) > 1:
-        raise InvalidInput(f"{_spelled(column)} is a field of a struct, which can have no default")
+        raise InvalidInput(
+            f"{_spelled(column)} is inside another column, where nothing can have a default"
+        )
     name = column.path[0]
     if isinstance(default, Default):
         if default.value is not None:
@@ -147,13 +161,20 @@ def set_default(schema: TableSchema, path: Path, default: Any) -> TableSchema:
 
 def make_nullable(schema: TableSchema, path: Path) -> TableSchema:
     """The schema in which a column may be NULL."""
-    return _changed_field(schema, find(schema, path), lambda field: field.with_nullable(True))
+    column = _not_in_key(schema, find(schema, path))
+    return _changed_field(schema, column, lambda field: field.with_nullable(True))
 
 
 def describe_column(
     schema: TableSchema, path: Path, texts: Mapping[str, str | None]
 ) -> TableSchema:
-    """The schema with texts about a column, such as its comment; None removes one."""
+    """The schema with texts about a column, such as its comment; None removes one.
+
+    Raises InvalidInput for a text about the elements of a list, or the keys and values of a map.
+    """
+    column = find(schema, path)
+    if any(text is not None for text in texts.values()):
+        column = _owned(schema, path)
 
     def change(field: pa.Field) -> pa.Field:
         metadata = dict(field.metadata or {})
@@ -163,14 +184,14 @@ def describe_column(
                 metadata[key.encode()] = text.encode()
         return field.with_metadata(metadata)
 
-    return _changed_field(schema, find(schema, path), change)
+    return _changed_field(schema, column, change)
 
 
 def move_column(
     schema: TableSchema, path: Path, first: bool = False, after: str | None = None
 ) -> TableSchema:
     """The schema with a column in another place among its siblings."""
-    column = find(schema, path)
+    column = _owned(schema, path)
     if first == (after is not None):
         raise InvalidInput("say where the column goes: first=True, or after another one")
 
@@ -191,12 +212,33 @@ def reorder_columns(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 
 def add_missing(schema: TableSchema, data: pa.Schema, next_id: int) -> TableSchema:
-    """The schema, plus the columns that only the data has."""
-    for field in data:
-        if field.name not in schema.tagged.names:
-            schema = add_column(schema, (field.name,), _storable(field.type), next_id)
-            next_id = max(next_id, max(schema.field_ids) + 1)
+    """The schema, plus the columns that only the data has, and such fields inside of others."""
+    for path, type in missing(schema.arrow, data):
+        schema = add_column(schema, path, _storable(type), next_id)
+        next_id = max(next_id, *schema.field_ids) + 1
     return schema
+
+
+def missing(schema: pa.Schema, data: pa.Schema) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The paths and types of the fields that only the data has, outermost ones."""
+    have = {field.name: field for field in schema}
+    yield from _missing(have, {field.name: field for field in data}, ())
+
+
+def _missing(
+    have: Mapping[str, pa.Field], data: Mapping[str, pa.Field], parents: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    for name, field in data.items():
+        path, own = (*parents, name), have.get(name)
+        if own is None:
+            yield path, field.type
+            continue
+        inside = inner_fields(field.type)
+        # The elements of a list stand for those of another kind of list, but for nothing else.
+        if pa.types.is_struct(own.type) == pa.types.is_struct(field.type):
+            known = inner_fields(own.type)
+            if pa.types.is_struct(own.type) or known.keys() == inside.keys():
+                yield from _missing(known, inside, path)
 
 
 def widen_specs(
@@ -270,7 +312,7 @@ def fits_files(written: TableSchema, schema: TableSchema) -> bool:
 
 def _parts(path: Path) -> tuple[str, ...]:
     if isinstance(path, str):
-        return tuple(path.split("."))
+        return split_path(path)
     if not isinstance(path, Sequence) or not all(isinstance(part, str) for part in path):
         raise InvalidInput(
             f"a column is a name, such as 'a' or 'a.b' for a field of it, not {path!r}"
@@ -283,10 +325,36 @@ def _split(schema: TableSchema, path: Path) -> tuple[tuple[str, ...], str]:
     parts = _parts(path)
     if len(parts) < 2:
         return (), parts[0] if parts else ""
-    parent = schema.column(parts[:-1])
+    parent = schema.place(parts[:-1])
     if not pa.types.is_struct(parent.type):
         raise InvalidInput(f"column {_spelled(parent)} is {parent.type} and has no fields")
-    return parent.path, parts[-1]
+    return _not_in_key(schema, parent).path, parts[-1]
+
+
+def _owned(schema: TableSchema, path: Path) -> Column:
+    """A column or a field of a struct, which has a name and a place among others.
+
+    Raises InvalidInput for the elements of a list, and for the keys and values of a map.
+    """
+    column = _not_in_key(schema, find(schema, path))
+    owner = column.path[:-1]
+    if owner and not pa.types.is_struct(schema.place(owner).type):
+        raise InvalidInput(
+            f"{_spelled(column)} is what {join_path(owner)!r} consists of: only its type can change"
+        )
+    return column
+
+
+def _not_in_key(schema: TableSchema, column: Column) -> Column:
+    """The column itself. Raises InvalidInput for the keys of a map, and what is inside them."""
+    for length in range(1, len(column.path)):
+        is_key = column.path[length] == KEY
+        if is_key and pa.types.is_map(schema.place(column.path[:length]).type):
+            raise InvalidInput(
+                f"{_spelled(column)} belongs to the keys of a map, which cannot change: two keys "
+                "could become the same"
+            )
+    return column
 
 
 def _changed(
@@ -296,48 +364,44 @@ def _changed(
     before = {field_id(field): field for field in schema.tagged}
     fields = [
         _with_its_defaults(before.get(field_id(field)), field)
-        for field in _within(list(schema.tagged), list(parents), change)
+        for field in _within({field.name: field for field in schema.tagged}, parents, change)
     ]
     return TableSchema(pa.schema(fields, metadata=schema.tagged.metadata))
 
 
 def _with_its_defaults(before: pa.Field | None, field: pa.Field) -> pa.Field:
     """A column whose type may have changed, with defaults of that type."""
-    if before is None or before.type == field.type:
-        return field
-    return carried(before, field, field_id)
+    convert = None if before is None else conversion(before.type, field.type)
+    return field if convert is None else carried(before, field, convert)
 
 
 def _changed_field(
     schema: TableSchema, column: Column, change: Callable[[pa.Field], pa.Field]
 ) -> TableSchema:
-    name = column.path[-1]
-    return _changed(
-        schema,
-        column.path[:-1],
-        lambda fields: [change(field) if field.name == name else field for field in fields],
-    )
+    def changed(field: pa.Field) -> pa.Field:
+        return change(field) if field_id(field) == column.field_id else field
+
+    return _changed(schema, column.path[:-1], lambda fields: [changed(field) for field in fields])
 
 
-def _within(fields: _Fields, parents: list[str], change: Callable[[_Fields], _Fields]) -> _Fields:
+def _within(
+    fields: Mapping[str, pa.Field], parents: Sequence[str], change: Callable[[_Fields], _Fields]
+) -> _Fields:
+    """Fields by their names, with those inside the field that `parents` lead to changed."""
     if not parents:
-        return change(fields)
-    return [
-        field.with_type(pa.struct(_within(_children(field), parents[1:], change)))
-        if field.name == parents[0]
-        else field
-        for field in fields
-    ]
+        return change(list(fields.values()))
 
+    def changed(field: pa.Field) -> pa.Field:
+        inside = _within(inner_fields(field.type), parents[1:], change)
+        return field.with_type(with_inner_fields(field.type, inside))
 
-def _children(field: pa.Field) -> _Fields:
-    return [field.type.field(i) for i in range(field.type.num_fields)]
+    return [changed(f) if name == parents[0] else f for name, f in fields.items()]
 
 
 def _check_free(name: str, fields: _Fields, parents: Sequence[str]) -> None:
     """Refuse a name that a column cannot have, or that another one has."""
     if name in [field.name for field in fields]:
-        owner = f"{'.'.join(parents)!r} has a field" if parents else "the table has a column"
+        owner = f"{join_path(parents)!r} has a field" if parents else "the table has a column"
         raise InvalidInput(f"{owner} {name!r} already")
     check_name(name, set())
 
@@ -406,4 +470,4 @@ def _is_same(value: Any, held: Any) -> bool:
 
 
 def _spelled(column: Column) -> str:
-    return repr(".".join(column.path))
+    return repr(join_path(column.path))

@@ -17,6 +17,7 @@ import pyarrow as pa
 from phalanx.errors import InvalidInput
 from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import FLIPPED, Call, Column, Name, Term
 from phalanx.model.schema import TableSchema
 
@@ -177,7 +178,7 @@ def _text(term: Term) -> str:
     """What an error calls a term."""
     match term:
         case Name(path=path):
-            return ".".join(path)
+            return join_path(path)
         case Call(function=function):
             return function.upper().partition(":")[0]
     return f"the constant {term.value!r}" if isinstance(term, Literal) else repr(term)

@@ -7,7 +7,7 @@ included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,12 +19,16 @@ from phalanx.errors import InvalidInput
 from phalanx.model import jsonarrow
 from phalanx.model.defaults import default_of, without_defaults
 from phalanx.model.expressions import evaluate_custom
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
 
 FIELD_ID = b"lance:field_id"
+#: The parts of a path that stand for the elements of a list, and the keys and values of a map.
+ELEMENT, KEY, VALUE = "element", "key", "value"
 #: In the metadata of a schema: columns of leaves are found by their names, not by their ids.
 _BY_NAME = b"phalanx:by_name"
-_RESERVED = {
+#: Names that no column can have.
+RESERVED_NAMES = {
     *("*", "_rowid", "_rowaddr", "_rowoffset", "_distance", "_score", "_relevance_score"),
     *("_row_created_at_version", "_row_last_updated_at_version"),
 }
@@ -121,9 +125,9 @@ class TableSchema:
         Fields that this schema does not have get the next ids.
         """
         other = TableSchema.assign(schema)
-        paths = {column.field_id: path for path, column in other._by_path.items()}
+        paths = {column.field_id: path for path, column in other._places.items()}
         following = iter(range(max(self.field_ids) + 1, 2**31))
-        known = (self._by_path.get(paths.get(id, ())) for id in other.field_ids)
+        known = (self._places.get(paths.get(id, ())) for id in other.field_ids)
         ids = [next(following) if column is None else column.field_id for column in known]
         return TableSchema.numbered(schema, ids)
 
@@ -168,35 +172,52 @@ class TableSchema:
     @cached_property
     def columns(self) -> dict[int, Column]:
         """Every column that can be named in a filter, by id: nested struct fields included."""
-        return {column.field_id: column for column in self._walk()}
-
-    def _walk(self) -> Iterator[Column]:
-        for field in self.tagged:
-            yield from _columns(field, (), True)
+        columns = (c for field in self.tagged for c in _columns(field, field.name, (), True, False))
+        return {column.field_id: column for column in columns}
 
     def column(self, path: tuple[str, ...]) -> Column:
         """The column with this path. Case matters only where columns differ in nothing else.
 
         Raises InvalidInput where there is none, or more than one.
         """
-        exact = self._by_path.get(path)
+        return self._named(path, self._by_path)
+
+    def place(self, path: tuple[str, ...]) -> Column:
+        """The same, also for a field inside a list or a map.
+
+        Such a path has the part `element` for the elements of a list, and `key` or `value` for
+        those of a map.
+        """
+        return self._named(path, self._places)
+
+    def _named(self, path: tuple[str, ...], columns: Mapping[tuple[str, ...], Column]) -> Column:
+        exact = columns.get(path)
         if exact is not None:
             return exact
         folded = tuple(part.casefold() for part in path)
-        candidates = [
-            c for p, c in self._by_path.items() if tuple(x.casefold() for x in p) == folded
-        ]
+        candidates = [c for p, c in columns.items() if tuple(x.casefold() for x in p) == folded]
         if len(candidates) == 1:
             return candidates[0]
-        name = ".".join(path)
+        name = join_path(path)
         if candidates:
             raise InvalidInput(f"column {name!r} is ambiguous: quote it in its exact case")
-        known = ", ".join(field.name for field in self.tagged)
+        known = ", ".join(join_path([field.name]) for field in self.tagged)
         raise InvalidInput(f"unknown column {name!r}: the table has {known}")
 
     @cached_property
     def _by_path(self) -> dict[tuple[str, ...], Column]:
         return {column.path: column for column in self.columns.values()}
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, ...], Column]:
+        """Every field by its path, also inside lists and maps."""
+        places = (c for field in self.tagged for c in _columns(field, field.name, (), True, True))
+        return {place.path: place for place in places}
+
+    @property
+    def places(self) -> Iterable[Column]:
+        """Every field, also inside lists and maps."""
+        return self._places.values()
 
 
 def field_id(field: pa.Field) -> int:
@@ -226,9 +247,7 @@ def check_name(name: str, seen: set[str]) -> None:
         raise InvalidInput(f"column {name!r} appears twice in the schema")
     if not name:
         raise InvalidInput("a column cannot be called '': names are not empty")
-    if "." in name:
-        raise InvalidInput(f"a column cannot be called {name!r}: names have no dot")
-    if name in _RESERVED:
+    if name in RESERVED_NAMES:
         raise InvalidInput(f"a column cannot be called {name!r}: Lance uses that name itself")
     seen.add(name)
 
@@ -314,16 +333,40 @@ def _ids(field: pa.Field) -> Iterator[int]:
         yield from _ids(child)
 
 
-def _columns(field: pa.Field, parents: tuple[str, ...], required: bool) -> Iterator[Column]:
-    path = (*parents, field.name)
+def _columns(
+    field: pa.Field, name: str, parents: tuple[str, ...], required: bool, deep: bool
+) -> Iterator[Column]:
+    """A field and those inside it; those inside lists and maps only if `deep`."""
+    path = (*parents, name)
     required = required and not field.nullable
-    yield Column(path, field_id(field), _untagged(field.type), not required)
-    if pa.types.is_struct(field.type):
-        for child in _children(field.type):
-            yield from _columns(child, path, required)
+    yield Column(path, field_id(field), untagged(field.type), not required)
+    if deep or pa.types.is_struct(field.type):
+        for child_name, child in inner_fields(field.type).items():
+            yield from _columns(child, child_name, path, required, deep)
 
 
-def _untagged(type: pa.DataType) -> pa.DataType:
+def inner_fields(type: pa.DataType) -> dict[str, pa.Field]:
+    """The fields with ids right inside a type, by the names that paths have for them.
+
+    The elements of a fixed-size list have no id unless they are structs.
+    """
+    if pa.types.is_struct(type):
+        return {field.name: field for field in type}
+    if pa.types.is_map(type):
+        return {KEY: type.key_field, VALUE: type.item_field}
+    elements = _children(type)
+    return {ELEMENT: elements[0]} if elements else {}
+
+
+def with_inner_fields(type: pa.DataType, fields: Sequence[pa.Field]) -> pa.DataType:
+    """The type with other fields inside it, in the order of `inner_fields`."""
+    if pa.types.is_map(type):
+        return pa.map_(*fields, keys_sorted=type.keys_sorted)
+    return _rebuilt(type, list(fields))
+
+
+def untagged(type: pa.DataType) -> pa.DataType:
+    """The type without the ids of the fields inside it."""
     if not _children(type):
         return type
     return _retag(pa.field("x", type), lambda _: None).type

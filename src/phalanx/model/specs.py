@@ -21,6 +21,7 @@ from phalanx.model.calendar import PLURALS, UNITS, Unit
 from phalanx.model.dialect import term_to_sql
 from phalanx.model.literals import Literal
 from phalanx.model.parser import parse
+from phalanx.model.paths import join_path, split_path
 from phalanx.model.predicates import Call, Column, Name, Term
 from phalanx.model.schema import TableSchema, extract
 from phalanx.model.transforms import (
@@ -74,7 +75,7 @@ class PartitionField:
     def spell(self, schema: TableSchema) -> str:
         """How a person writes this field, with the present names of its columns."""
         names = [
-            f"(dropped column {id})" if column is None else ".".join(column.path)
+            f"(dropped column {id})" if column is None else join_path(column.path)
             for id, column in zip(self.source_ids, self.sources(schema), strict=True)
         ]
         return self.transform.spell(names)
@@ -234,7 +235,7 @@ def _field(
     by_meaning: Mapping[tuple[tuple[int, ...], Transform], PartitionField],
 ) -> PartitionField:
     sources = tuple(column.field_id for column in columns)
-    spelled = transform.spell([".".join(column.path) for column in columns])
+    spelled = transform.spell([join_path(column.path) for column in columns])
     try:
         result = transform.result_type([column.type for column in columns])
     except InvalidInput as error:
@@ -314,7 +315,7 @@ def _whole(term: Term) -> Any:
 def _column(schema: TableSchema, name: str) -> Column:
     if name in schema.tagged.names:
         return schema.column((name,))
-    return schema.column(tuple(name.split(".")))
+    return schema.column(split_path(name))
 
 
 def _member(value: Any, key: str, kind: type[Any], owner: str) -> Any:

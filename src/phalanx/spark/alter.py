@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput
 from phalanx.model.evolution import change_type, find, widen_specs
+from phalanx.model.paths import join_path
 from phalanx.model.properties import DERIVED
 from phalanx.model.specs import CustomField
 from phalanx.spark.catalog import TableRequest
@@ -85,12 +86,27 @@ def alter_table(request: AlterTable) -> Reply:
                 # A table is never without a column: the last one goes when others have come.
                 tx.rename_column(change.column, _GONE)
             else:
+                if change.change == "add_column" and not request.catalog.case_sensitive:
+                    _check_case(tx, change.column)
                 _alter(tx, change)
         if last is not None:
             tx.drop_column((_GONE,))
         if properties:
             tx.set_properties(properties)
     return {}
+
+
+def _check_case(tx: TableTransaction, path: Sequence[str]) -> None:
+    """Raise InvalidInput for a new column whose name another one has in another case.
+
+    Spark checks that before an ALTER TABLE, but not before a write that adds columns, and it could
+    not read the table afterwards.
+    """
+    if tx.has_column(path):
+        raise InvalidInput(
+            f"the table has a column {join_path(path)!r} already, perhaps in another case: rename "
+            "the new one, or set spark.sql.caseSensitive to true to tell them apart"
+        )
 
 
 #: The name of a column that is about to be dropped.
@@ -150,7 +166,7 @@ def _alter(tx: TableTransaction, change: TableChange) -> None:
         case "set_nullable":
             if not change.nullable:
                 raise InvalidInput(
-                    f"column {'.'.join(path)!r} cannot become NOT NULL: rows that are there may "
+                    f"column {join_path(path)!r} cannot become NOT NULL: rows that are there may "
                     "have no value for it"
                 )
             tx.make_nullable(path)

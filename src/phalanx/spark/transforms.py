@@ -14,6 +14,7 @@ from typing import Any
 
 from phalanx.errors import InvalidInput
 from phalanx.model.calendar import PLURALS, UNITS
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
@@ -55,10 +56,11 @@ def entry_of(transform: SparkTransform) -> str | CustomField:
                 "expr takes a name, an expression and its columns: "
                 "expr('week', \"date_trunc('week', col0)\", ts)"
             )
-        return expr(str(constants[1]), [".".join(column) for column in columns], str(constants[0]))
-    names = [".".join(f"`{part}`" for part in column) for column in columns]
+        return expr(str(constants[1]), [join_path(column) for column in columns], str(constants[0]))
+    names = [".".join(_quoted(part) for part in column) for column in columns]
     if name == "identity":
-        return names[0] if len(columns[0]) > 1 else str(columns[0][0])
+        (column,) = columns
+        return names[0] if len(column) > 1 or join_path(column) != column[0] else str(column[0])
     if name in ("bucket", "multi_bucket", "truncate"):
         kind = "multi_bucket" if name == "bucket" and len(names) > 1 else name
         return f"{kind}({', '.join([*map(str, constants), *names])})"
@@ -72,12 +74,17 @@ def entry_of(transform: SparkTransform) -> str | CustomField:
     )
 
 
+def _quoted(part: str) -> str:
+    return "`" + part.replace("`", "``") + "`"
+
+
 def entries_of(text: str) -> list[str | CustomField]:
     """The entries of a list such as `days(ts), country`, as the option `partition_by` has it."""
-    entries, depth = [""], 0
+    entries, depth, is_quoted = [""], 0, False
     for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and not depth:
+        is_quoted ^= letter == "`"
+        depth += 0 if is_quoted else (letter == "(") - (letter == ")")
+        if letter == "," and not depth and not is_quoted:
             entries.append("")
         else:
             entries[-1] += letter

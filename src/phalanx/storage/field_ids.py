@@ -15,6 +15,7 @@ from lance.schema import LanceSchema
 from phalanx.errors import InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.storage.lance_private import with_ids
+from phalanx.storage.physical_names import physical_schema
 
 
 @lru_cache(maxsize=64)
@@ -23,7 +24,7 @@ def lance_schema(schema: TableSchema) -> LanceSchema:
 
     Raises InvalidInput if Lance's schema cannot have them.
     """
-    plain = LanceSchema.from_pyarrow(schema.stored)
+    plain = LanceSchema.from_pyarrow(physical_schema(schema.stored, schema.tagged.names))
     lance_ids, table_ids = ids_of(plain), schema.field_ids
     if lance_ids == table_ids:
         return plain

@@ -33,11 +33,11 @@ from urllib.parse import unquote
 from lance import LanceOperation
 from lance.dataset import LANCE_COMMIT_MESSAGE_KEY
 from lance.file import LanceFileSession
-from lance.schema import LanceSchema
 
 from phalanx.errors import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
+from phalanx.storage.field_ids import lance_schema
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.location import MANIFEST, Location
 
@@ -506,6 +506,4 @@ def _session(location: Location) -> LanceFileSession:
 
 def schema_fields(schema: TableSchema) -> tuple[tuple[int, str, str], ...]:
     """The fields of a table's schema, in the form of `VersionFiles.fields`."""
-    fields = _fields(LanceSchema.from_pyarrow(schema.arrow).fields())
-    ids = schema.field_ids
-    return tuple((id, path, type) for id, (_, path, type) in zip(ids, fields, strict=True))
+    return tuple(_fields(lance_schema(schema).fields()))

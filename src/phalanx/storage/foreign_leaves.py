@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.model.paths import join_path
 from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.head import Head
@@ -47,7 +48,7 @@ def _contradictions(leaf: Leaf, handle: Any, head: Head, spec_id: int) -> Iterat
     for column in sorted(sources, key=lambda column: column.path):
         if column.field_id not in held:
             yield (
-                f"the leaf {leaf.uri} has no column {'.'.join(column.path)!r}, which the table is "
+                f"the leaf {leaf.uri} has no column {join_path(column.path)!r}, which the table is "
                 "partitioned by: its client must write it with that column"
             )
 
@@ -58,13 +59,14 @@ def _other_ids(handle: Any, schema: TableSchema, uri: str) -> Iterator[str]:
     The specification says that ids are consistent.
     """
     own = _numbered(handle.schema, tuple(ids_of(handle.lance_schema)))
-    table = {column.path: id for id, column in schema.columns.items()}
-    for id, column in own.columns.items():
-        expected = table.get(column.path, id)
-        if expected != id:
+    table = {column.path: column.field_id for column in schema.places}
+    for column in own.places:
+        expected = table.get(column.path, column.field_id)
+        if expected != column.field_id:
             yield (
-                f"the leaf {uri} has the id {id} for the column {'.'.join(column.path)}, and the "
-                f"table has {expected}: its client must write it with the ids of the table"
+                f"the leaf {uri} has the id {column.field_id} for the column "
+                f"{join_path(column.path)}, and the table has {expected}: its client must write it "
+                "with the ids of the table"
             )
 
 

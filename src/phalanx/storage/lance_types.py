@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.schema import TableSchema
+from phalanx.model.schema import TableSchema, inner_fields
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 
@@ -16,6 +16,7 @@ def check_storable(schema: TableSchema) -> None:
     """Raise InvalidInput for a column that Lance rejects, or accepts but cannot read back."""
     for column in schema.arrow:
         _check_field(column, column.name)
+        _check_structs(column, column.name, False)
     try:
         lance_schema(schema)
     except (ValueError, OSError) as error:
@@ -29,8 +30,6 @@ def _check_field(column: pa.Field, name: str) -> None:
         type = type.storage_type
     children = [type.field(i) for i in range(type.num_fields)]
     unstorable = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
-    if "`" in column.name:
-        raise InvalidInput(f"a column cannot be called {column.name!r}: names have no backtick")
     if t.is_string_view(type) or t.is_binary_view(type):
         raise unstorable
     if t.is_struct(type) and len({child.name for child in children}) < max(1, len(children)):
@@ -39,6 +38,30 @@ def _check_field(column: pa.Field, name: str) -> None:
         raise unstorable
     for child in children:
         _check_field(child, f"{name}.{child.name}")
+
+
+def _check_structs(column: pa.Field, name: str, in_list: bool) -> None:
+    """Raise InvalidInput for a struct in a list or map that may be NULL and starts with two lists.
+
+    Lance takes the NULLs of a struct from its first field, and miscounts them through two lists:
+    it writes `[[NULL], []]` and fails to read it.
+    """
+    type, t = column.type, pa.types
+    if in_list and column.nullable and t.is_struct(type) and _first_lists(type) > 1:
+        raise InvalidInput(
+            f"column {name!r} is a struct in a list or map whose first field is a list of lists, "
+            "and Lance could not read it where it is NULL: put another field first"
+        )
+    for child_name, child in inner_fields(type).items():
+        _check_structs(child, f"{name}.{child_name}", in_list or not t.is_struct(type))
+
+
+def _first_lists(type: pa.DataType) -> int:
+    """How many lists there are around the first value in a type."""
+    inside = next(iter(inner_fields(type).values()), None)
+    if inside is None:
+        return 0
+    return (not pa.types.is_struct(type)) + _first_lists(inside.type)
 
 
 def _has_fixed_width(type: pa.DataType) -> bool:

@@ -51,6 +51,7 @@ from phalanx.storage.mapping import (
     UnfitValue,
     mapping_of,
 )
+from phalanx.storage.physical_names import physical_schema
 from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafRow
 
 #: The version of a newly created leaf, which has no rows.
@@ -527,6 +528,9 @@ class LeafWriter:
         A PhalanxError raised by the rows themselves is raised unchanged.
         """
         failures: list[PhalanxError] = []
+        physical = physical_schema(schema, self._leaf.stored.tagged.names)
+        if physical is not schema:
+            rows, schema = _renamed(rows, physical), physical
         if not isinstance(rows, pa.Table):
             rows = pa.RecordBatchReader.from_batches(schema, _watched(rows, failures))
         options = self._leaf.location.options
@@ -539,6 +543,15 @@ class LeafWriter:
                 raise failures[0] from None
             raise
         return Written(tuple(fragments))
+
+
+def _renamed(
+    rows: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema
+) -> pa.Table | Iterable[pa.RecordBatch]:
+    """Rows with other names of their columns."""
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_arrays(rows.columns, schema=schema)
+    return (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
 
 
 def rewritten_version(location: Location, folder: str, since: int, until: int) -> int | None:

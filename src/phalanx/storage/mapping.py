@@ -14,7 +14,7 @@ A column whose value the leaf's partition gives is never read from files: some o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,14 @@ from lance.schema import LanceSchema
 
 from phalanx.errors import UnsupportedTable
 from phalanx.lru import LruCache
+from phalanx.model.conversion import Convert, Unfit, conversion
 from phalanx.model.defaults import absent, default_of, repeated
 from phalanx.model.domains import domain_of
 from phalanx.model.literals import quote
 from phalanx.model.partition_columns import Given
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column, Predicate
-from phalanx.model.promotion import keeps_values
-from phalanx.model.schema import TableSchema, field_id
+from phalanx.model.schema import TableSchema, field_id, inner_fields, untagged
 from phalanx.model.spelling import arrow_literal, type_name
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.lance_sql import Lance
@@ -41,19 +42,10 @@ ADDRESS = "_rowaddr"
 FRAGMENT_BITS = 32
 #: How many selections of columns a mapping caches.
 _READINGS = 256
-_Convert = Callable[[pa.Array], pa.Array]
 
 
 class UnfitValue(UnsupportedTable):
     """A value of a leaf is none of the table's type, although most are."""
-
-
-class _Unfit(Exception):
-    """The type of a leaf's column has values that are none of the table's type."""
-
-    def __init__(self, have: pa.Field, want: pa.Field) -> None:
-        self.path = [want.name]
-        self.have, self.want = have.type, want.type
 
 
 class LeafMapping:
@@ -70,8 +62,8 @@ class LeafMapping:
         for field in schema.tagged:
             try:
                 self._sources[field.name] = _source(field, self._fields)
-            except _Unfit as unfit:
-                self.unfit[field.name] = _unfit_text(uri, unfit)
+            except Unfit as unfit:
+                self.unfit[field.name] = _unfit_text(uri, [field.name, *unfit.path], unfit)
         self._dialect = _LeafDialect(physical.columns, schema, self.unfit)
         self._readings: LruCache[tuple[str, ...], Reading] = LruCache(_READINGS)
 
@@ -208,7 +200,7 @@ _Values = _Constant | _ByFragment
 class _Source:
     """A column of a leaf, and its conversion to the table's column; None if it needs none."""
 
-    def __init__(self, name: str, convert: _Convert | None) -> None:
+    def __init__(self, name: str, convert: Convert | None) -> None:
         self.name, self.convert = name, convert
 
     def array(self, batch: pa.RecordBatch) -> pa.Array:
@@ -224,50 +216,12 @@ class _Source:
 def _source(field: pa.Field, physical: dict[int, pa.Field]) -> _Source | None:
     """The column of a leaf that holds a field of the table; None if the leaf has none."""
     own = physical.get(field_id(field))
-    return None if own is None else _Source(own.name, _conversion(own, field))
+    return None if own is None else _Source(own.name, conversion(own.type, field.type))
 
 
-def _conversion(have: pa.Field, want: pa.Field) -> _Convert | None:
-    """The conversion of values between two fields with the same id; None if none is needed.
-
-    Raises _Unfit where values would change.
-    """
-    if have.type.equals(want.type, check_metadata=True):
-        return None
-    if not (pa.types.is_struct(have.type) and pa.types.is_struct(want.type)):
-        if have.type == want.type:
-            return None
-        if not keeps_values(have.type, want.type):
-            raise _Unfit(have, want)
-        return lambda array: array.cast(_plain(want))
-    physical = {field_id(f): f for f in _children(have)}
-    try:
-        sources = [(child, _source(child, physical)) for child in _children(want)]
-    except _Unfit as unfit:
-        unfit.path.insert(0, want.name)
-        raise
-    names, type = [child.name for child in _children(want)], _plain(want)
-
-    def convert(array: pa.Array) -> pa.Array:
-        arrays = []
-        for child, source in sources:
-            if source is None:
-                arrays.append(constant(child, len(array)))
-            else:
-                part = array.field(source.name)
-                arrays.append(part if source.convert is None else source.convert(part))
-        struct = pa.StructArray.from_arrays(arrays, names, mask=array.is_null())
-        # Where the struct is NULL, fields that are not nullable may be NULL as well.
-        parts = [struct.field(i) for i in range(len(names))]
-        return pa.Array.from_buffers(type, len(struct), struct.buffers()[:1], children=parts)
-
-    return convert
-
-
-def _unfit_text(uri: str, unfit: _Unfit) -> str:
-    column = ".".join(unfit.path)
+def _unfit_text(uri: str, path: Sequence[str], unfit: Unfit) -> str:
     return (
-        f"the leaf {uri} has the column {column!r} as {unfit.have}, which the table's "
+        f"the leaf {uri} has the column {join_path(path)!r} as {unfit.have}, which the table's "
         f"{unfit.want} cannot hold unchanged: give the table a schema with a type that holds both, "
         "or write the leaf again"
     )
@@ -278,25 +232,39 @@ def _is_held(field: pa.Field, physical: dict[int, pa.Field]) -> bool:
     own = physical.get(field_id(field))
     if own is None:
         return bool(field.nullable) and default_of(field) is None
-    if not (pa.types.is_struct(own.type) and pa.types.is_struct(field.type)):
-        return bool(own.type == field.type)
-    inside = {field_id(child): child for child in _children(own)}
-    # If a struct has none of its original fields left, files do not show where it is NULL.
-    stays = any(field_id(child) in inside for child in _children(field))
-    return stays and all(_is_held(child, inside) for child in _children(field))
+    return _is_type_held(field.type, own.type)
 
 
-def _children(field: pa.Field) -> list[pa.Field]:
-    return [field.type.field(i) for i in range(field.type.num_fields)]
+def _is_type_held(want: pa.DataType, have: pa.DataType) -> bool:
+    """The same for two types of one field."""
+    wanted, own = _inner_ids(want), _inner_ids(have)
+    if not wanted or not own:
+        return bool(have == want)
+    if pa.types.is_struct(want) and pa.types.is_struct(have):
+        # If a struct has none of its original fields left, files do not show where it is NULL.
+        stays = not wanted.keys().isdisjoint(own)
+        return stays and all(_is_held(field, own) for field in wanted.values())
+    if want.id != have.id or wanted.keys() != own.keys():
+        return False
+    # Where files lack a field, Lance fills it in inside structs and lists, but nowhere else.
+    if not pa.types.is_list(want) and not _all_ids(want) <= _all_ids(have):
+        return False
+    return all(_is_type_held(field.type, own[id].type) for id, field in wanted.items())
 
 
-def _plain(field: pa.Field) -> pa.DataType:
-    return TableSchema(pa.schema([field])).arrow.field(0).type
+def _inner_ids(type: pa.DataType) -> dict[int, pa.Field]:
+    return {field_id(field): field for field in inner_fields(type).values()}
+
+
+def _all_ids(type: pa.DataType) -> set[int]:
+    """The ids of all fields inside a type."""
+    inside = _inner_ids(type)
+    return inside.keys() | {id for field in inside.values() for id in _all_ids(field.type)}
 
 
 def constant(field: pa.Field, rows: int) -> pa.Array:
     """The values of a column in rows that were written without it, in the types of a batch."""
-    return absent(field.with_type(_plain(field)), rows)
+    return absent(field.with_type(untagged(field.type)), rows)
 
 
 class _LeafDialect(Lance):
@@ -322,7 +290,7 @@ class _LeafDialect(Lance):
             return
         self._defaults[field_id(field)] = value
         if pa.types.is_struct(field.type):
-            for at, child in enumerate(_children(field)):
+            for at, child in enumerate(inner_fields(field.type).values()):
                 self._add_default(child, value[at])
 
     def knowing(self, given: Given) -> _LeafDialect:

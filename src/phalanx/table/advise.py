@@ -31,6 +31,7 @@ from phalanx.model.partition_advice import (
     entries_of,
     finer,
 )
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import EVERYTHING
 from phalanx.model.specs import CustomField, build_spec
 from phalanx.model.transforms import Bucket
@@ -341,7 +342,7 @@ class _Adviser:
         for spec_field in head.spec.fields:
             column = leaves.column(spec_field.column_name).take(current)
             names = [
-                None if source is None else ".".join(source.path)
+                None if source is None else join_path(source.path)
                 for source in spec_field.sources(head.schema)
             ]
             fields.append(

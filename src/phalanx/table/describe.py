@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from phalanx.model.defaults import new_default_of
+from phalanx.model.paths import join_path
 from phalanx.model.properties import LAYOUT
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
@@ -86,7 +87,7 @@ def description_of(snapshot: Snapshot) -> Description:
     head, leaves = snapshot.head, snapshot.leaves
     counts = (leaves.row_counts, leaves.byte_counts, leaves.fragment_counts)
     sums = [None if bool((numbers < 0).any()) else int(numbers.sum()) for numbers in counts]
-    names = {id: ".".join(column.path) for id, column in head.schema.columns.items()}
+    names = {id: join_path(column.path) for id, column in head.schema.columns.items()}
     return Description(
         uri=snapshot.location.uri,
         version=head.sequence,
@@ -116,7 +117,7 @@ def _columns(schema: TableSchema, spec: PartitionSpec) -> Iterator[ColumnFacts]:
         used = tuple(field.spell(schema) for field in spec.fields if id in field.source_ids)
         default = _default(fields[column.path[0]]) if len(column.path) == 1 else None
         yield ColumnFacts(
-            id, ".".join(column.path), str(column.type), column.nullable, default, used
+            id, join_path(column.path), str(column.type), column.nullable, default, used
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from phalanx.model.paths import join_path
 from phalanx.model.schema import TableSchema
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.records import LeafRow
@@ -197,17 +198,17 @@ def _changes(
 def _columns(before: TableSchema, after: TableSchema) -> Iterator[str]:
     """What happened to columns, by their ids."""
     for id, column in before.columns.items():
-        name, now = ".".join(column.path), after.columns.get(id)
+        name, now = join_path(column.path), after.columns.get(id)
         if now is None:
             yield f"{name} was dropped"
             continue
         if now.path != column.path:
-            yield f"{name} was renamed to {'.'.join(now.path)}"
+            yield f"{name} was renamed to {join_path(now.path)}"
         if now.type != column.type:
-            yield f"{'.'.join(now.path)} has the type {now.type} instead of {column.type}"
+            yield f"{join_path(now.path)} has the type {now.type} instead of {column.type}"
         if now.nullable != column.nullable:
             may = "may" if now.nullable else "must not"
-            yield f"{'.'.join(now.path)} {may} be NULL"
+            yield f"{join_path(now.path)} {may} be NULL"
     for id, column in after.columns.items():
         if id not in before.columns:
-            yield f"{'.'.join(column.path)} was added, as {column.type}"
+            yield f"{join_path(column.path)} was added, as {column.type}"

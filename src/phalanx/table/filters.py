@@ -15,6 +15,7 @@ from phalanx.model.arrow_filters import sql_term_of, term_of, weaker_term_of
 from phalanx.model.filters import bind
 from phalanx.model.literals import Literal, lit
 from phalanx.model.parser import parse
+from phalanx.model.paths import join_path, split_path
 from phalanx.model.predicates import EVERYTHING, Call, Name, Predicate, Term, conjoin
 from phalanx.storage.head import Head
 from phalanx.transaction.snapshot import Snapshot
@@ -78,30 +79,33 @@ def _term(where: Any, head: Head, params: Parameters | None) -> Term:
     if isinstance(where, WeakerFilter):
         return weaker_term_of(where.expression, _Names(head).type_of)
     if isinstance(where, tuple | list):
-        return _alternatives(where)
+        return _alternatives(where, head.schema.tagged.names)
     raise InvalidInput(
         f"a filter is SQL text, a pyarrow expression or tuples, not {type(where).__name__}"
     )
 
 
-def _alternatives(where: Sequence[Any]) -> Term:
-    """Tuples as pyarrow takes them: a list holds where all hold, a list of lists where one does."""
+def _alternatives(where: Sequence[Any], names: Sequence[str]) -> Term:
+    """Tuples as pyarrow takes them: a list holds where all hold, a list of lists where one does.
+
+    `names` are those of the columns.
+    """
     if where and isinstance(where[0], str):
-        return _condition(where)
+        return _condition(where, names)
     if not where:
         raise InvalidInput("a filter of tuples is empty: leave it out to select every row")
     if all(isinstance(part, list) for part in where):
-        parts = [_alternatives(part) for part in where]
+        parts = [_alternatives(part, names) for part in where]
         return parts[0] if len(parts) == 1 else Call("or", tuple(parts))
-    conditions = [_condition(part) for part in where]
+    conditions = [_condition(part, names) for part in where]
     return conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions))
 
 
-def _condition(part: Any) -> Term:
+def _condition(part: Any, names: Sequence[str]) -> Term:
     if not (isinstance(part, tuple | list) and len(part) == 3 and isinstance(part[0], str)):
         raise InvalidInput(f"a filter is made of tuples such as ('id', '>=', 7), not {part!r}")
     column, op, value = part
-    name = Name(tuple(column.split(".")))
+    name = Name((column,) if column in names else split_path(column))
     match op.lower().strip() if isinstance(op, str) else op:
         case "in" | "not in":
             if isinstance(value, str) or not hasattr(value, "__iter__"):
@@ -164,7 +168,7 @@ class _Names:
                     continue
                 term = field.transform.term(columns)
                 if term is None:
-                    names = ", ".join(".".join(column.path) for column in columns)
+                    names = ", ".join(join_path(column.path) for column in columns)
                     raise InvalidInput(
                         f"{path[0]!r} is a partition field: filter by its source, {names}"
                     )

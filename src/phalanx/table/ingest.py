@@ -20,6 +20,9 @@ import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput
 from phalanx.model.defaults import without_defaults
+from phalanx.model.evolution import missing
+from phalanx.model.paths import join_path
+from phalanx.model.schema import inner_fields
 from phalanx.table.defaults import Moment, new_value, new_values
 from phalanx.table.sources import rows_of
 
@@ -176,7 +179,7 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
 
 
 def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
-    """The columns of `data` that are missing in `schema`, and the rows.
+    """The columns of `data` that `schema` lacks, or of which it lacks fields inside; and the rows.
 
     The rows may be another object than `data`: a stream can be read only once. Arrow infers the
     types of a list of dicts. Raises InvalidInput if a column has no type.
@@ -185,26 +188,31 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
     if isinstance(data, list):
         if not all(isinstance(row, dict) for row in data):
             raise InvalidInput("a list of rows holds dicts, one for each row")
-        names = dict.fromkeys(name for row in data for name in row if name not in schema.names)
-        fields = []
-        for name in names:
-            try:
-                fields.append(pa.field(name, pa.array([row.get(name) for row in data]).type))
-            except _ARROW_ERRORS as error:
-                raise InvalidInput(f"column {name!r} has no type of its own: {error}") from None
-        return _with_types(fields), data
+        names = dict.fromkeys(name for row in data for name in row)
+        values = ((name, [row.get(name) for row in data]) for name in names)
+        return _with_types(schema, _inferred(values, schema)), data
     if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
-        missing = [name for name in data.columns if name not in schema.names]
-        try:
-            return _with_types(pa.Schema.from_pandas(data[missing], preserve_index=False)), data
-        except _ARROW_ERRORS as error:
-            raise InvalidInput(f"new columns have no types of their own: {error}") from None
+        values = ((name, data[name]) for name in data.columns)
+        return _with_types(schema, _inferred(values, schema)), data
     has_schema = isinstance(getattr(data, "schema", None), pa.Schema)
     if not has_schema and hasattr(data, "__arrow_c_stream__"):
         data = pa.RecordBatchReader.from_stream(data)
     if not isinstance(getattr(data, "schema", None), pa.Schema):
         raise InvalidInput(f"cannot read rows from {type(data).__name__}")
-    return _with_types(f for f in data.schema if f.name not in schema.names), data
+    return _with_types(schema, data.schema), data
+
+
+def _inferred(columns: Iterable[tuple[Any, Any]], schema: pa.Schema) -> Iterator[pa.Field]:
+    """Columns of Python values that may be new, or have new fields inside, in Arrow's types."""
+    for name, values in columns:
+        known = schema.field(name).type if name in schema.names else None
+        if known is not None and not inner_fields(known):
+            continue
+        try:
+            yield pa.field(name, pa.array(values, from_pandas=not isinstance(values, list)).type)
+        except _ARROW_ERRORS as error:
+            if known is None:
+                raise InvalidInput(f"column {name!r} has no type of its own: {error}") from None
 
 
 def with_schema(data: Any) -> tuple[pa.Schema, Any]:
@@ -217,7 +225,7 @@ def with_schema(data: Any) -> tuple[pa.Schema, Any]:
         columns, data = peek(data, pa.schema([]))
     else:
         columns = data.schema.remove_metadata()
-        _with_types(columns)
+        _with_types(pa.schema([]), columns)
     columns = pa.schema([field.with_type(_storable(field.type)) for field in columns])
     if not len(columns):
         raise InvalidInput(
@@ -243,13 +251,18 @@ def _storable(type: pa.DataType) -> pa.DataType:
     return type
 
 
-def _with_types(fields: Iterable[pa.Field]) -> pa.Schema:
-    """The schema of new columns. Raises InvalidInput for a column that holds only NULL."""
-    columns = pa.schema([pa.field(field.name, field.type) for field in fields])
-    for field in columns:
-        if pa.types.is_null(field.type):
-            raise InvalidInput(f"column {field.name!r} is new and has no type: cast it first")
-    return columns
+def _with_types(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
+    """The columns that `schema` lacks, or of which it lacks fields inside.
+
+    Raises InvalidInput for a new column, or field, that holds only NULL.
+    """
+    columns = {field.name: pa.field(field.name, field.type) for field in fields}
+    new = list(missing(schema, pa.schema(columns.values())))
+    for path, type in new:
+        if pa.types.is_null(type):
+            name = join_path(path)
+            raise InvalidInput(f"column {name!r} is new and has no type: cast it first")
+    return pa.schema([columns[name] for name in dict.fromkeys(path[0] for path, _ in new)])
 
 
 def _tables(data: Any, schema: pa.Schema, size: int, moment: Moment) -> Iterator[pa.Table]:
@@ -528,11 +541,7 @@ def fits(source: pa.DataType, target: pa.DataType) -> bool:
     if _is_list(source):
         return _is_list(target) and fits(source.value_type, target.value_type)
     if t.is_struct(source):
-        return (
-            bool(t.is_struct(target))
-            and [f.name for f in source] == [f.name for f in target]
-            and all(fits(a.type, b.type) for a, b in zip(source, target, strict=True))
-        )
+        return bool(t.is_struct(target)) and _fits_struct(source, target)
     if t.is_map(source):
         return (
             bool(t.is_map(target))
@@ -540,6 +549,17 @@ def fits(source: pa.DataType, target: pa.DataType) -> bool:
             and fits(source.item_type, target.item_type)
         )
     return False
+
+
+def _fits_struct(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether all fields of a struct have a place in another, and the others there may be NULL."""
+    have, wanted = ({f.name: f for f in type} for type in (source, target))
+    return (
+        have.keys() <= wanted.keys()
+        and len(have) == source.num_fields
+        and all(fits(field.type, wanted[name].type) for name, field in have.items())
+        and all(field.nullable for name, field in wanted.items() if name not in have)
+    )
 
 
 def _is_text(type: pa.DataType) -> bool:

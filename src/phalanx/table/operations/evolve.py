@@ -21,6 +21,7 @@ from phalanx.model.constraints import broken_by
 from phalanx.model.domains import domain_of
 from phalanx.model.evolution import Path
 from phalanx.model.indexes import IndexDefinition
+from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
 from phalanx.model.renaming import renamed_filter
 from phalanx.model.schema import TableSchema
@@ -272,8 +273,8 @@ class _StayCheck:
         head = self.view.head
         wanted = self.schema.columns[self.column.field_id].type
         return InvalidInput(
-            f"column {'.'.join(self.column.path)!r} of {self.view.base.location.uri} cannot become "
-            f"{wanted}: the table is partitioned by {field.spell(head.schema)}, {reason}; "
+            f"column {join_path(self.column.path)!r} of {self.view.base.location.uri} cannot "
+            f"become {wanted}: the table is partitioned by {field.spell(head.schema)}, {reason}; "
             "partition it by something else with evolve_partitioning, rewrite its rows, and try "
             "again"
         )

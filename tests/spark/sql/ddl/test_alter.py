@@ -229,6 +229,33 @@ class TestColumnsThatComeWithRows:
         with pytest.raises(AnalysisException, match="d"):
             rows.selectExpr("5L AS id", "6 AS d").writeTo(lake["w"]).append()
 
+    @needs("insert_schema_evolution")
+    def test_insert_into_goes_by_position(self, lake, spark):
+        """Columns beyond those of the table are added; names of the others mean nothing."""
+        lake.sql("CREATE TABLE {db}.w (id INT, p STRING) PARTITIONED BY (p)")
+        rows = spark.sql("SELECT 1L AS foo, 'a' AS bar, 5 AS extra")
+        rows.write.option("mergeSchema", "true").insertInto(lake["w"])
+        rows = spark.sql("SELECT 3000000000 AS extra, 'b' AS id, 6 AS p")
+        rows.write.option("mergeSchema", "true").insertInto(lake["w"])
+        assert lake.sql("SELECT * FROM {db}.w").dtypes == [
+            ("id", "bigint"),
+            ("p", "string"),
+            ("extra", "int"),
+        ]
+        assert lake.rows("SELECT * FROM {db}.w") == [(1, "a", 5), (3000000000, "b", 6)]
+        rows = spark.sql("SELECT 7 AS x, 'b' AS y, 8 AS z")
+        rows.write.option("mergeSchema", "true").mode("overwrite").insertInto(lake["w"])
+        assert lake.rows("SELECT * FROM {db}.w") == [(7, "b", 8)]
+        rows = spark.sql("SELECT 7 AS x, 'b' AS y, 8 AS z, 9 AS ID")
+        with pytest.raises(AnalysisException, match="'ID' already, perhaps in another case"):
+            rows.write.option("mergeSchema", "true").insertInto(lake["w"])
+        assert lake.rows("SELECT * FROM {db}.w") == [(7, "b", 8)]
+        for wrong in ("SELECT 1 AS id", "SELECT 1 AS id, 'a' AS p"):
+            with pytest.raises(AnalysisException, match="NOT_ENOUGH_DATA_COLUMNS"):
+                spark.sql(wrong).write.option("mergeSchema", "true").insertInto(lake["w"])
+        with pytest.raises(AnalysisException, match="TOO_MANY_DATA_COLUMNS"):
+            spark.sql("SELECT 1, 'a', 5, 6").write.insertInto(lake["w"])
+
     @needs("partial_insert")
     def test_not_without_being_told(self, table):
         with pytest.raises(AnalysisException, match="EXTRA_COLUMNS"):

@@ -199,7 +199,7 @@ class TestAlter:
             ("n SET DEFAULT rand()", "INVALID_DEFAULT_VALUE"),
             ("n SET DEFAULT (SELECT 1)", "INVALID_DEFAULT_VALUE"),
             ("n SET DEFAULT id", "INVALID_DEFAULT_VALUE"),
-            ("s.a SET DEFAULT 1", "'s.a' is a field of a struct, which can have no default"),
+            ("s.a SET DEFAULT 1", "'s.a' is inside another column"),
         ],
     )
     def test_refused(self, lake, change, said):

@@ -66,3 +66,60 @@ class TestMergeSchema:
         with pytest.raises(InvalidInput):
             table.append(pa.table({"id": ["x"], "n": [1]}), merge_schema=True)
         assert phalanx.open(table.uri).version == 2
+
+
+class TestInside:
+    """New fields inside of structs, lists and maps."""
+
+    ITEMS = pa.list_(pa.struct([("x", pa.int32())]))
+    NAMES = pa.map_(pa.string(), pa.struct([("x", pa.int32())]))
+
+    @pytest.fixture
+    def nested(self, root):
+        schema = pa.schema([("id", pa.int64()), ("a", self.ITEMS), ("m", self.NAMES)])
+        return phalanx.create(root, schema).append([{"id": 1, "a": [{"x": 1}, None], "m": None}])
+
+    @pytest.mark.parametrize("kind", ["rows", "frame", "table", "reader"])
+    def test_whatever_rows_come_in(self, nested, kind):
+        rows = [
+            {"id": 2, "a": [{"x": 2, "y": "two", "s": {"z": 1.5}}]},
+            {"id": 3, "a": [{"y": "three"}, {"x": 3}]},
+        ]
+        data = {
+            "rows": lambda: rows,
+            "frame": lambda: pd.DataFrame(rows),
+            "table": lambda: pa.Table.from_pylist(rows),
+            "reader": lambda: pa.Table.from_pylist(rows).to_reader(),
+        }[kind]()
+        nested.append(data, merge_schema=True)
+        assert nested.schema.field("a").type == pa.list_(
+            pa.struct([("x", pa.int32()), ("y", pa.string()), ("s", pa.struct([("z", "float64")]))])
+        )
+        assert column(nested, "a") == {
+            1: [{"x": 1, "y": None, "s": None}, None],
+            2: [{"x": 2, "y": "two", "s": {"z": 1.5}}],
+            3: [{"x": None, "y": "three", "s": None}, {"x": 3, "y": None, "s": None}],
+        }
+        assert nested.version == 3
+
+    def test_in_a_map_and_in_a_merge(self, nested):
+        values = pa.map_(pa.string(), pa.struct([("y", pa.int64())]))
+        rows = pa.table({"id": [1, 2], "m": pa.array([[("k", {"y": 1})]] * 2, values)})
+        nested.merge(rows, "id", merge_schema=True)
+        assert column(nested, "m") == {n: [("k", {"x": None, "y": 1})] for n in (1, 2)}
+        assert column(nested, "a")[1] == [{"x": 1}, None]
+
+    def test_refused(self, nested):
+        with pytest.raises(InvalidInput, match="column 'a'"):
+            nested.append([{"id": 2, "a": [{"y": 1}]}])
+        with pytest.raises(InvalidInput, match=r"'a\.element\.y' is new and has no type"):
+            nested.append([{"id": 2, "a": [{"y": None}]}], merge_schema=True)
+        rows = pa.table({"id": [2], "a": [{"x": 1, "y": 2}]})
+        with pytest.raises(InvalidInput, match="'a' is struct"):
+            nested.append(rows, merge_schema=True)
+        keys = pa.map_(pa.struct([("k", pa.int64())]), pa.int64())
+        nested.add_column("k", keys)
+        more = pa.map_(pa.struct([("k", pa.int64()), ("l", pa.int64())]), pa.int64())
+        rows = pa.table({"id": [2], "k": pa.array([[({"k": 1, "l": 2}, 3)]], more)})
+        with pytest.raises(InvalidInput, match="keys of a map"):
+            nested.append(rows, merge_schema=True)
