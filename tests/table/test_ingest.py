@@ -270,5 +270,5 @@ class TestTextForATime:
 
     def test_a_column(self, root):
         table = phalanx.create(root, pa.schema([("ts", pa.timestamp("us"))]))
-        with pytest.raises(InvalidInput, match="is string, .* timestamp.*: cast it first"):
+        with pytest.raises(InvalidInput, match=r"is string, .* timestamp.*: cast it first"):
             table.append(pa.table({"ts": ["2025-01-01"]}))

@@ -186,7 +186,7 @@ class TestIndexOfAFrame:
             self.FRAME.set_index("id", drop=False),
             self.FRAME.set_index(["id", "day"]).rename_axis(["id", "id"]),
         ):
-            with pytest.raises(InvalidInput, match="'id' is .* index .* reset_index"):
+            with pytest.raises(InvalidInput, match=r"'id' is .* index .* reset_index"):
                 phalanx.create(tmp_path / "t", frame)
         assert not (tmp_path / "t").exists()
 
