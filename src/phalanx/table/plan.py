@@ -16,7 +16,7 @@ from phalanx.model.indexes import SCALAR
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.pruning import Verdict, prune, pruning_fields
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shortened, shown_value
 from phalanx.storage.leaf import open_leaf
 from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
@@ -273,7 +273,7 @@ def partition_name(
     if not spec.fields:
         return "the whole table"
     return " / ".join(
-        f"{field.field_id}={'NULL' if key is None else shown(value_text(key, field.result_type))}"
+        f"{field.field_id}={shown_value(key, field.result_type, shown)}"
         for field, key in zip(spec.fields, row.keys, strict=True)
     )
 

@@ -57,6 +57,11 @@ def is_pandas(data: Any) -> bool:
     return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
 
 
+def is_file(text: str) -> bool:
+    """Whether a text names files of a format that rows are read from, by its ending."""
+    return " " not in text and os.path.splitext(text)[1].lower() in _FORMATS
+
+
 def _with_index(frame: Any) -> Any:
     """A pandas DataFrame with its named index levels as the last columns, as pyarrow has them.
 
@@ -97,7 +102,20 @@ def _files(path: str) -> Dataset:
     try:
         return dataset(paths, format=formats.pop())
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        array = next((name for name in names if _is_json_array(name)), None)
+        if array is not None:
+            raise InvalidInput(
+                f"{array} is one JSON array: write one object per line, for example with "
+                f"jq -c '.[]' {array}"
+            ) from None
         raise InvalidInput(f"cannot read {path}: {error}") from None
+
+
+def _is_json_array(path: str) -> bool:
+    if _FORMATS.get(os.path.splitext(path)[1].lower()) != "json" or not os.path.isfile(path):
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(1024).lstrip("\ufeff \t\r\n").startswith("[")
 
 
 def _from_dict(data: Mapping[str, Any]) -> list[dict[str, Any]]:
