@@ -52,6 +52,7 @@ LAZY = {
     ("pyspark_phalanx", "phalanx.spark.workers"): "only earlier versions of PySpark need it",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
     ("phalanx.cli.opening", "phalanx.spark.session"): "Spark is started by one command only",
+    ("phalanx.cli.opening", "phalanx.spark.statements"): "Spark is started by one command only",
     ("phalanx.cli.opening", "phalanx.explore"): "its packages are an extra",
     ("phalanx.explore", "phalanx.explore.server"): "its packages are an extra",
 }

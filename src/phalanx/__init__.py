@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from phalanx.model.literals import lit
     from phalanx.model.specs import expr
     from phalanx.model.text import Boolean, Match, Phrase
-    from phalanx.table.table import Table, check, create, open, repair
+    from phalanx.table.table import Table, check, create, exists, open, repair
 
 #: The version of the package, which `pyproject.toml` takes from here.
 __version__ = "0.2.0"
@@ -43,6 +43,7 @@ __all__ = [
     "UnsupportedTable",
     "check",
     "create",
+    "exists",
     "expr",
     "interop",
     "lit",
@@ -51,6 +52,9 @@ __all__ = [
     "repair",
 ]
 
+#: What the module of tables exports.
+_TABLES = ("Table", "check", "create", "exists", "open", "repair")
+
 
 def __getattr__(name: str) -> Any:
     """Load the library on first use, not on `import phalanx`.
@@ -58,14 +62,16 @@ def __getattr__(name: str) -> Any:
     A Spark worker that has just started only reads rows and needs a small part of it.
     """
     if name not in __all__:
-        raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'phalanx' has no attribute {name!r}", name=name)
+        raise importlib.import_module("phalanx.table.words").unknown_function(name)
     if name == "interop":
         return importlib.import_module("phalanx.interop")
     table = importlib.import_module("phalanx.table.table")
     specs = importlib.import_module("phalanx.model.specs")
     errors = importlib.import_module("phalanx.errors")
     exports = {key: getattr(errors, key) for key in __all__ if hasattr(errors, key)}
-    exports |= {key: getattr(table, key) for key in ("Table", "check", "create", "open", "repair")}
+    exports |= {key: getattr(table, key) for key in _TABLES}
     literals = importlib.import_module("phalanx.model.literals")
     text = importlib.import_module("phalanx.model.text")
     exports |= {key: getattr(text, key) for key in ("Boolean", "Match", "Phrase")}

@@ -132,3 +132,40 @@ def test_usage(events, capsys):
             main(words)
         assert stopped.value.code == 2
         assert "Error:" in capsys.readouterr().err
+
+
+def test_a_file_where_columns_belong(run, tmp_path):
+    code, _, err = run("create", tmp_path / "t", "o.csv")
+    assert code == 1
+    assert "o.csv is a file and no column: take its rows with --from o.csv" in err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (["a, b"], ["a", "b"]),
+        (["a,bucket(4, id)", "b"], ["a", "id_bucket", "b"]),
+        (["multi_bucket(4, a, b)"], None),
+        ([" a ,"], ["a"]),
+    ],
+)
+def test_several_fields_in_one_word(run, tmp_path, words, fields):
+    columns = ["id BIGINT", "a STRING", "b STRING"]
+    assert run("create", tmp_path / "t", *columns, "--partition-by", *words)[0] == 0
+    spec = phalanx.open(tmp_path / "t").spec
+    assert len(spec.fields) == 1 if fields is None else [f.field_id for f in spec.fields] == fields
+    assert run("create", tmp_path / "u", *columns)[0] == 0
+    assert run("evolve", tmp_path / "u", *words)[0] == 0
+    assert phalanx.open(tmp_path / "u").spec.fields == spec.fields
+
+
+def test_a_json_array(run, tmp_path):
+    phalanx.create(tmp_path / "t", pa.schema([("id", pa.int64())]))
+    (tmp_path / "o.json").write_text('\n [{"id": 1}, {"id": 2}]')
+    code, _, err = run("append", tmp_path / "t", tmp_path / "o.json")
+    assert code == 1
+    assert "is one JSON array: write one object per line" in err
+    (tmp_path / "o.json").write_text('{"id": 1}\n{"id": 2}\n')
+    assert run("append", tmp_path / "t", tmp_path / "o.json")[0] == 0
+    assert phalanx.open(tmp_path / "t").count() == 2

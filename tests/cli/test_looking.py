@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import phalanx
+
 
 def test_info(events, run):
     code, out, err = run("info", events.uri)
@@ -140,3 +142,22 @@ def test_refused_with_one_sentence(events, run, words):
     assert (code, out) == (1, "")
     assert err.startswith("phalanx: ")
     assert len(err.splitlines()) == 1
+
+
+def test_a_query_where_a_filter_belongs(events, run):
+    for words in (("explain", events.uri), ("count", events.uri), ("scan", events.uri, "--where")):
+        code, _, err = run(*words, "select * FROM events WHERE id = 1")
+        assert code == 1
+        assert "a filter is what stands after WHERE" in err
+        assert "phalanx sql" in err
+    assert run("count", events.uri, " where\n id = 1")[0] == 0
+
+
+def test_values_that_look_like_none(tmp_path, run):
+    values = ["", "NULL", None, " a", "b"]
+    table = phalanx.create(tmp_path / "t", {"p": values, "n": [1] * 5}, partition_by=["p"])
+    names = ["p=''", "p='NULL'", "p=NULL", "p=' a'", "p=b"]
+    for words in (("explain", table.uri, "n > 0"), ("describe", table.uri)):
+        _, out, _ = run(*words)
+        assert all(f"{name} " in out for name in names), out
+    assert all(f" {name} " in table.scan(where="n > 0").explain() for name in names)

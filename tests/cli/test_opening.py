@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import phalanx
 from tests.cli.test_cli import environment
@@ -46,3 +47,28 @@ def test_demo_in_json(run, tmp_path):
     shown = json.loads(out)
     assert len(shown["next_commands"]) == 3
     assert shown["steps"][0]["result"].startswith("500 rows in ")
+
+
+def test_an_error_of_spark_is_one_sentence(run, tmp_path, monkeypatch):
+    """What Spark says of a wrong column, without the plan that follows."""
+
+    class Session:
+        def sql(self, statement):
+            raise AnalysisException(
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter "
+                "with name `nope` cannot be resolved. Did you mean one of the following? [`n`, "
+                "`k`]. SQLSTATE: 42703; line 1 pos 7;\n'Project ['nope]\n+- SubqueryAlias t\n"
+            )
+
+        def stop(self):
+            self.stopped = True
+
+    started = Session()
+    monkeypatch.setattr("phalanx.spark.session", lambda *_: started)
+    code, _, err = run("spark", tmp_path, "--sql", "SELECT nope FROM lake.db.t")
+    assert (code, started.stopped) == (1, True)
+    assert err.endswith(
+        "A column, variable, or function parameter with name `nope` cannot be resolved. Did you "
+        "mean one of the following? [`n`, `k`].\n"
+    )
+    assert "UNRESOLVED" not in err

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phalanx.model.schema import TableSchema
 from phalanx.spark import aggregate_tasks
-from phalanx.spark.aggregate_tasks import AggregateTask, Wanted
+from phalanx.spark.aggregate_tasks import AggregateFunction, AggregateTask
 from phalanx.spark.reader import Piece
 from phalanx.spark.terms import term_of
 
@@ -36,7 +36,7 @@ def run(schema, batches, groups, functions, types, known=(), constants=None):
     table = TableSchema.assign(schema)
     terms = [None if name is None else term_of({"column": [name]}, table) for name in groups]
     wanted = [
-        Wanted(name, None if column is None else term_of({"column": [column]}, table))
+        AggregateFunction(name, None if column is None else term_of({"column": [column]}, table))
         for name, column in functions
     ]
     fields = [

@@ -80,6 +80,31 @@ class TestReason:
         error = OSError("External error: LanceError(IO): no hush here, /rust/x.rs:1:2\nmore")
         assert location.reason(error) == "no *** here"
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            (
+                "Generic S3 error: Error performing GET http://s/b in 4ms - Server returned "
+                "non-2xx status code: 404 Not Found: <?xml\n<Code>NoSuchBucket</Code>",
+                "the bucket does not exist",
+            ),
+            (
+                "Generic S3 error: Error performing GET http://s/b in 4ms - HTTP error: builder "
+                "error",
+                "allow_http='true'",
+            ),
+            ("Generic N/A error: Failed to get AWS credentials: X { y }", "no credentials: give"),
+        ],
+    )
+    def test_a_store_that_is_not_set_up(self, text, expected):
+        said = Location("s3://b/t").reason(OSError(text))
+        assert expected in said
+        assert "Generic" not in said
+
+    def test_another_failure_of_http_is_told_as_it_is(self):
+        text = "Generic S3 error: Error performing GET https://s/b - HTTP error: builder error"
+        assert Location("s3://b/t").reason(OSError(text)) == text
+
 
 class TestErrors:
     """What Lance says, sorted: damage, a store that was not reached, and the rest."""

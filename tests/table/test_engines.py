@@ -131,20 +131,6 @@ class TestPyArrow:
         assert t.filter("id < 3").count() == 3
         assert t.partition_expression.equals(pc.scalar(True))
 
-    @pytest.mark.parametrize(
-        "call",
-        [
-            lambda t: t.take([1]),
-            lambda t: t.sort_by("id"),
-            lambda t: t.join(t, "id"),
-            lambda t: t.join_asof(t, "id", "id", 1),
-            lambda t: t.replace_schema(t.schema),
-        ],
-    )
-    def test_what_a_table_does_not_do(self, t, call):
-        with pytest.raises(InvalidInput, match="read its rows with to_arrow"):
-            call(t)
-
     def test_every_method_of_a_dataset_is_replaced(self):
         for name in dir(pa.dataset.Dataset):
             if not name.startswith("_"):
@@ -236,3 +222,25 @@ class TestDataFusion:
     def test_filters_mean_what_they_mean_in_sql(self, odd, where):
         """Whether DataFusion hands a filter over is its business: rows are those of our own SQL."""
         assert self.count(odd, where) == odd.count(where)
+
+
+class TestTextFilters:
+    """The face of a pyarrow dataset takes filters as `scan` does, beside pyarrow's own."""
+
+    @pytest.mark.parametrize("filter", ["id < 3", [("id", "<", 3)], pc.field("id") < 3])
+    def test_all_of_its_methods(self, t, filter):
+        assert t.count_rows(filter) == 3
+        assert t.to_table(filter=filter).num_rows == 3
+        assert t.to_table(["kind"], filter).column_names == ["kind"]
+        assert sum(batch.num_rows for batch in t.to_batches(filter=filter)) == 3
+        assert t.head(2, ["id"], filter=filter).num_rows == 2
+
+    def test_partitions_are_pruned(self, t, reads):
+        t.to_table(filter="kind = 'k1'")
+        assert reads[-1][1] == 1
+
+    def test_what_is_none(self, t):
+        with pytest.raises(InvalidInput, match="unknown column 'nope'"):
+            t.to_table(filter="nope = 1")
+        with pytest.raises(InvalidInput, match="unknown column 'nope'"):
+            t.to_table(["nope"], "id = 1")

@@ -1,6 +1,7 @@
 """What may be passed as a filter, and as parameters of one."""
 
 import datetime as dt
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -141,6 +142,20 @@ class TestParameters:
         assert table.count("at >= ?", params=[np.datetime64("2025-01-03T10:00:00", "us")]) == 2
         assert table.count("f = ?", params=[np.float32(0.25)]) == 1
 
+    def test_lists(self, table):
+        assert ids(table.scan(where="id IN ?", params=[[3, 4]])) == [3, 4]
+        assert ids(table.scan(where="id IN (?)", params=[(3, 4)])) == [3, 4]
+        assert ids(table.scan(where="id IN (5, :few)", params={"few": {3, 4}})) == [3, 4, 5]
+        assert table.count("id IN :all", params={"all": np.arange(2, 4)}) == 2
+        assert table.count("id IN ? AND kind = ?", params=[pa.array([3, 6]), "a"]) == 2
+        assert table.scan(where="kind IN ?", params=[["a"]]).plan().selected == 3
+        assert table.count("kind IN ?", params=[["a' OR TRUE --"]]) == 0
+
+    def test_an_empty_list(self, table):
+        assert table.count("id IN ?", params=[[]]) == 0
+        assert table.count("id NOT IN ?", params=[[]]) == table.count()
+        assert table.count("kind NOT IN (:none)", params={"none": ()}) == table.count()
+
     def test_a_value_is_never_sql(self, table):
         assert table.count("kind = ?", params=["a' OR 'a' = 'a"]) == 0
         assert table.count("kind = :k", params={"k": "a' OR TRUE --"}) == 0
@@ -165,14 +180,17 @@ class TestParameters:
             ("id = :a", [1], "no value for :a"),
             ("id = ?", {"a": 1}, "no value for ?"),
             ("id = 1", "1", "params is a list"),
-            ("id = ?", [[1]], "constant"),
+            ("id = ?", [[1]], "list of values for ?: write IN ?"),
+            ("id IN ?", [1], "one value for ?: write IN (?)"),
+            ("id IN ?", [[[1]]], "constant"),
+            ("id IN ?", [{"a": 1}], "constant"),
             (("id", "=", 1), [1], "params are for a filter in SQL text"),
             (None, [1], "params are for a filter in SQL text"),
         ],
         ids=str,
     )
     def test_what_does_not_fit(self, table, where, params, message):
-        with pytest.raises(InvalidInput, match=message.replace("?", r"\?")):
+        with pytest.raises(InvalidInput, match=re.escape(message)):
             table.scan(where=where, params=params)
 
 

@@ -261,3 +261,27 @@ class TestAlike:
                 with pytest.raises(InvalidInput, match="column 'x'"):
                     table.append(source)
         assert len(table.scan().to_arrow()["x"].unique()) == (len(frame) if fit else 0)
+
+
+class TestTextForATime:
+    """Text is not cast, because formats and zones differ: the error says what to write."""
+
+    @pytest.mark.parametrize(
+        ("type", "better"),
+        [
+            (pa.timestamp("us"), "datetime.datetime.fromisoformat"),
+            (pa.date32(), "datetime.date.fromisoformat"),
+            (pa.time64("us"), "datetime.time.fromisoformat"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize("make", [list, pd.DataFrame])
+    def test_values(self, root, type, better, make):
+        table = phalanx.create(root, pa.schema([("ts", type)]))
+        with pytest.raises(InvalidInput, match=rf"'ts'.*text.*{better}\('2025-01-01'\)"):
+            table.append(make([{"ts": None}, {"ts": "2025-01-01"}]))
+
+    def test_a_column(self, root):
+        table = phalanx.create(root, pa.schema([("ts", pa.timestamp("us"))]))
+        with pytest.raises(InvalidInput, match=r"is string, .* timestamp.*: cast it first"):
+            table.append(pa.table({"ts": ["2025-01-01"]}))

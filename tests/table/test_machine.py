@@ -317,6 +317,23 @@ class StrongMachine(WeakMachine):
         table.rollback(version)
         self.landed(table, self.at[version])
 
+    @rule(number=HANDLES, id=st.integers(0, 6), deletes=st.booleans(), data=st.data())
+    def rollback_beside_a_change(self, number, id, deletes, data):
+        """Under snapshot isolation the change reaches its rows wherever the rollback puts them."""
+        table = self.tables[number].refresh()
+        version, before = data.draw(st.sampled_from(self.openable())), self.rows
+        with table.transaction(isolation="snapshot") as tx:
+            tx.delete(f"id = {id}") if deletes else tx.update({"n": "-1"}, f"id = {id}")
+            self.landed(phalanx.open(self.uri).rollback(version), self.at[version])
+        rows = found_in(table)
+        there, there_before = (sum(row[0] == id for row in at) for at in (self.rows, before))
+        left = [row for row in rows if row[0] == id and row[2] != -1]
+        assert len(left) <= max(0, there - there_before)
+        others = [[row for row in at if row[0] != id] for at in (rows, self.rows)]
+        assert order(others[0]) == order(others[1])
+        assert deletes or len(rows) == len(self.rows)
+        self.landed(table, rows)
+
     @rule(number=HANDLES, name=st.sampled_from("tu"), data=st.data())
     def tag(self, number, name, data):
         table = self.tables[number].refresh()

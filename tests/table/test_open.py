@@ -1,4 +1,6 @@
+import copy
 import datetime as dt
+import pickle
 import shutil
 
 import pyarrow as pa
@@ -27,6 +29,21 @@ class TestWhere:
         monkeypatch.chdir(root.parent)
         for place in (root, str(root), f"{root}/", f"file://{root}", root.name):
             assert phalanx.open(place).count() == 2
+
+    def test_in_the_home_of_a_user(self, root, table, monkeypatch):
+        monkeypatch.setenv("HOME", str(root.parent))
+        assert phalanx.open(f"~/{root.name}").uri == str(root)
+        monkeypatch.chdir(root.parent)
+        phalanx.create("~x", SCHEMA)
+        assert (root.parent / "~x").is_dir()
+
+    def test_whether_there_is_one(self, root, table):
+        assert phalanx.exists(root)
+        assert not phalanx.exists(root / "nothing")
+        assert not phalanx.exists(root.parent)
+        for file in (root / "__manifest" / "_versions").iterdir():
+            file.write_bytes(b"x")
+        assert phalanx.exists(root)
 
     @pytest.mark.parametrize("name", ["a b", "a%20b", "ü", "x#y?z", "conflict", "a:b", "$x", "'"])
     def test_folders_of_any_name(self, tmp_path, name):
@@ -107,3 +124,39 @@ def test_leaves_without_a_manifest(root):
     table = phalanx.create(root, pa.schema([("id", pa.int64())]))
     assert table.count() == 0
     assert table.append([{"id": 2}]).count() == 1
+
+
+class TestCopies:
+    """A table in another process, or in a copy of something, is opened where it is."""
+
+    @pytest.mark.parametrize(
+        "make", [copy.deepcopy, copy.copy, lambda t: pickle.loads(pickle.dumps(t))]
+    )
+    def test_it_stays_at_its_version(self, root, table, make):
+        old = phalanx.open(root, version=2)
+        copied = make(old)
+        assert (copied.uri, copied.version, ids(copied)) == (old.uri, 2, [1])
+        assert ids(make(table)) == [1, 2]
+        copied.append([{"id": 3, "country": "US"}])
+        assert ids(table.refresh()) == [1, 2, 3]
+
+    def test_a_weak_table(self, tmp_path):
+        table = phalanx.create(tmp_path / "w", {"id": [1]}, transactions="weak")
+        assert pickle.loads(pickle.dumps(table)).count() == 1
+
+    def test_storage_options_go_along_as_those_of_a_scan_do(self, table):
+        table._snapshot.location.options = {"region": "here"}
+        for thing in (table, table.scan()):
+            assert pickle.loads(pickle.dumps(thing))._snapshot.location.options == {
+                "region": "here"
+            }
+
+
+def test_as_python_knows_it(table):
+    with phalanx.open(table.uri) as opened:
+        assert opened.columns == ["id", "country"]
+        rows = [id for batch in opened for id in batch["id"].to_pylist()]
+        assert sorted(rows) == [1, 2]
+        scanned = [batch.num_rows for batch in opened.scan(where="id = 1")]
+    assert scanned == [1]
+    assert opened.count() == 2  # nothing was closed

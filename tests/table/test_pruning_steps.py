@@ -75,3 +75,23 @@ def test_a_filter_that_no_row_satisfies(table):
     assert steps.steps[0].pruned == 18
     ((_, reason),) = steps.reasons([3])
     assert reason == "no row satisfies the filter"
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("ts >= '2025-01-01' AND country = 'US'", "ts_year, country"),
+        ("ts >= '2025-02-01' AND country IS NOT NULL", "ts_year, ts_month, country"),
+        ("ts >= '2024-02-01' AND country >= 'A'", "ts_year, ts_month, country"),
+        ("ts >= '2020-01-01' AND country = 'US'", "country"),
+        ("ts < '2025-01-01' AND country >= 'A' AND id > 0", "ts_year, country"),
+        ("country = 'US' OR ts < '2025-01-01'", "ts_year, country"),
+        ("(ts < '2025-01-01' OR id = 1) AND country = 'US'", "country"),
+        ("country = 'XX' AND ts >= '2020-01-01'", "country"),
+        ("id > 3 AND id < 1 AND country = 'US'", "a filter that no row satisfies"),
+        ("ts >= '2020-01-01'", "nothing: every partition can hold matching rows"),
+        ("id = 1", "nothing: the filter says nothing about the partition fields"),
+    ],
+)
+def test_only_fields_that_pruned_are_named(table, where, expected):
+    assert table.scan(where=where).plan().pruned_by == expected

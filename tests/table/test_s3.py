@@ -103,8 +103,32 @@ class TestErrors:
             phalanx.create(table.uri, SCHEMA, storage_options=options)
 
     def test_no_such_bucket(self, options):
-        with pytest.raises(phalanx.TableNotFound, match="there is no table at s3://nobody/table"):
+        sentence = "the bucket does not exist: create it first, or correct its name$"
+        with pytest.raises(phalanx.TableNotFound, match=sentence):
             phalanx.open("s3://nobody/table", storage_options=options)
+
+    def test_an_endpoint_without_tls(self, options):
+        plain = {name: value for name, value in options.items() if name != "allow_http"}
+        plain["client_max_retries"] = "0"
+        sentence = "the storage option allow_http='true'$"
+        for call in (phalanx.open, lambda *a, **o: phalanx.create(*a, SCHEMA, **o)):
+            with pytest.raises(phalanx.StorageError, match=sentence):
+                call("s3://lake/table", storage_options=plain)
+
+    def test_no_credentials(self, options, monkeypatch):
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+        keyless = {name: value for name, value in options.items() if "key" not in name}
+        for call in (phalanx.open, lambda *a, **o: phalanx.create(*a, SCHEMA, **o)):
+            with pytest.raises(phalanx.StorageError, match="there are no credentials: give") as e:
+                call("s3://lake/table", storage_options=keyless)
+            assert "CredentialsNotLoaded" not in str(e.value)
+
+    def test_the_name_that_hadoop_has_for_it(self, table, options):
+        again = phalanx.open(table.uri.replace("s3://", "s3a://"), storage_options=options)
+        assert (again.uri, again.count()) == (table.uri, 2)
 
 
 class TestSecrets:

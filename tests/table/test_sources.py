@@ -2,6 +2,7 @@
 
 import datetime as dt
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv
@@ -143,6 +144,53 @@ class TestIterators:
         assert len(table) == 2
 
 
+class TestIndexOfAFrame:
+    """A named index is data, as it is to pyarrow; one without a name only numbers the rows."""
+
+    FRAME = pd.DataFrame({"id": [1, 2], "day": [3, 4], "x": ["a", "b"]})
+
+    @pytest.mark.parametrize(
+        ("frame", "names"),
+        [
+            (FRAME.set_index("id"), ["day", "x", "id"]),
+            (FRAME.set_index(["id", "day"]), ["x", "id", "day"]),
+            (FRAME.rename_axis("row"), ["id", "day", "x", "row"]),
+            (FRAME[FRAME["id"] > 0].iloc[::-1], ["id", "day", "x"]),
+            (FRAME.set_index("id").rename_axis([None]), ["day", "x"]),
+            (FRAME.set_index(["id", "day"]).rename_axis(["id", None]), ["x", "id"]),
+            (FRAME[["id"]].set_index("id"), ["id"]),
+        ],
+        ids=["named", "several", "range", "filtered", "unnamed", "some", "no other column"],
+    )
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_create_and_append(self, tmp_path, frame, names, whole):
+        rows = (lambda: frame) if whole else (lambda: iter([frame, frame.iloc[:0]]))
+        table = phalanx.create(tmp_path / "t", rows()).append(rows())
+        assert table.schema.names == names
+        if "id" in names:
+            assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 1, 2, 2]
+
+    def test_merge(self, tmp_path):
+        table = phalanx.create(tmp_path / "t", self.FRAME)
+        counts = table.merge(pd.DataFrame({"id": [2, 3], "x": "new"}).set_index("id"), on="id")
+        assert (counts.updated, counts.inserted) == (1, 1)
+        assert sorted(table.to_arrow()["x"].to_pylist()) == ["a", "new", "new"]
+
+    def test_a_new_column(self, tmp_path):
+        table = phalanx.create(tmp_path / "t", pd.DataFrame({"x": ["a"]}))
+        table.append(self.FRAME[["id", "x"]].set_index("id"), merge_schema=True)
+        assert table.count("id IN (1, 2)") == 2
+
+    def test_a_name_that_is_taken(self, tmp_path):
+        for frame in (
+            self.FRAME.set_index("id", drop=False),
+            self.FRAME.set_index(["id", "day"]).rename_axis(["id", "id"]),
+        ):
+            with pytest.raises(InvalidInput, match=r"'id' is .* index .* reset_index"):
+                phalanx.create(tmp_path / "t", frame)
+        assert not (tmp_path / "t").exists()
+
+
 class TestCreate:
     """A table from its first rows."""
 
@@ -191,6 +239,13 @@ class TestCreate:
         with pytest.raises(TableExists):
             phalanx.create(tmp_path / "t", ROWS)
         assert len(table.refresh()) == 3
+
+    @pytest.mark.parametrize(
+        "data", [pd.DataFrame({"b": [1, 2], "a": [1, "x"]}), [{"a": 1}, {"a": "x"}]]
+    )
+    def test_a_column_of_mixed_types(self, tmp_path, data):
+        with pytest.raises(InvalidInput, match=r"column 'a' holds int and str: .* one type"):
+            phalanx.create(tmp_path / "t", data)
 
     def test_rows_without_a_type(self, tmp_path):
         with pytest.raises(InvalidInput, match="has no type"):

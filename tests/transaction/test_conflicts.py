@@ -304,6 +304,41 @@ class TestSnapshotIsolation:
         assert [n for (id, _), n in state(table).items() if id == 1] == [10]
         assert ids(table) == [1, 2, 3, 4, 9]
 
+    def _rolled_back_with_a_tag(other):
+        with other.transaction() as tx:
+            tx.rollback(3)
+            tx.tag("back", 3)
+
+    ROLLBACKS = {  # noqa: RUF012
+        "alone": lambda other: other.rollback(3),
+        "beside another change": _rolled_back_with_a_tag,
+    }
+    #: Where rows were before the rollback. In the last case no leaf has fewer rows after it.
+    PLACES = {  # noqa: RUF012
+        "to a leaf that was seen": lambda table: table.update({"part": "'b'"}, "id = 1"),
+        "to new leaves": lambda table: table.update({"part": "'c'"}, "TRUE"),
+        "for others": lambda table: table.overwrite([row(1, "b")]),
+    }
+
+    @pytest.mark.parametrize("rollback", ROLLBACKS.values(), ids=ROLLBACKS)
+    @pytest.mark.parametrize("move", PLACES.values(), ids=PLACES)
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            (lambda tx: tx.delete("id = 1"), []),
+            (lambda tx: tx.update({"n": "n + 10"}, "id = 1"), [10]),
+        ],
+        ids=["delete", "update"],
+    )
+    def test_rows_that_a_rollback_moves_back(self, table, move, rollback, change, expected):
+        move(table)
+        other = phalanx.open(table.uri)
+        with table.transaction(isolation="snapshot") as tx:
+            change(tx)
+            rollback(other)
+        assert [n for (id, _), n in state(table).items() if id == 1] == expected
+        assert ids(table) == [1] * len(expected) + [2, 3, 4, 9]
+
     def test_two_updates_of_a_row_that_both_move_it(self, root):
         """After the spec was changed every update does: its rows go to leaves of the new one."""
         table = phalanx.create(root, SCHEMA).append([row(1), row(2)])

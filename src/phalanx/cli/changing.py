@@ -14,6 +14,7 @@ from phalanx.cli.app import NamedTable, command, many, pairs, version_of
 from phalanx.cli.types import schema_of
 from phalanx.errors import InvalidInput
 from phalanx.table.format import count_text
+from phalanx.table.sources import is_file
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,15 @@ def create(
     such as BIGINT, DOUBLE, STRING, TIMESTAMP, DATE, DECIMAL(10, 2), ARRAY<STRING> and VECTOR(768),
     or Arrow's.
     """
+    file = next((word for word in columns if is_file(word)), None)
+    if file is not None and source is None:
+        raise InvalidInput(f"{file} is a file and no column: take its rows with --from {file}")
     if bool(columns) == (source is not None):
         raise InvalidInput("give the columns, such as 'id BIGINT', or take them --from files")
     table = phalanx.create(
         target.name,
         schema_of(columns) if source is None else source,
-        list(partition_by),
+        _split(partition_by),
         "weak" if weak else "strong",
         dict(target.storage_options),
         properties,
@@ -149,7 +153,26 @@ def _fields(partition_by: Sequence[str], unpartitioned: bool) -> list[str] | Non
     """The partition fields of a command line; None if it does not say."""
     if partition_by and unpartitioned:
         raise click.UsageError("--partition-by and --unpartitioned exclude each other")
-    return [] if unpartitioned else list(partition_by) or None
+    return [] if unpartitioned else _split(partition_by) or None
+
+
+def _split(fields: Sequence[str]) -> list[str]:
+    """Partition fields, one or several of them in a word: `country 'days(ts), bucket(16, id)'`."""
+    parts: list[str] = []
+    for field in fields:
+        depth, quoted, start = 0, "", 0
+        for place, character in enumerate(field):
+            if quoted:
+                quoted = "" if character == quoted else quoted
+            elif character in "'\"`":
+                quoted = character
+            elif character in "()":
+                depth += 1 if character == "(" else -1
+            elif character == "," and depth == 0:
+                parts.append(field[start:place])
+                start = place + 1
+        parts.append(field[start:])
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _format(path: str, name: str | None) -> Any:
@@ -299,8 +322,9 @@ def evolve(
         table.make_strong()
         return MadeStrong(table.uri, table.version)
     before = table.spec.id
-    table.evolve_partitioning(list(fields))
-    return Partitioning(table.uri, table.version, tuple(fields), table.spec.id != before)
+    partition_by = _split(fields)
+    table.evolve_partitioning(partition_by)
+    return Partitioning(table.uri, table.version, tuple(partition_by), table.spec.id != before)
 
 
 @dataclass(frozen=True)

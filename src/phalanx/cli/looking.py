@@ -28,6 +28,7 @@ from phalanx.cli.app import (
 )
 from phalanx.cli.output import bar, facts, grid, plain
 from phalanx.cli.rows import show_rows
+from phalanx.errors import InvalidInput
 from phalanx.table.cells import cell_text, harmless, rows_of
 from phalanx.table.describe import Description, description_of
 from phalanx.table.diff import Difference
@@ -41,10 +42,19 @@ _SKEWED = 10.0
 
 
 def filter_of(text: str | None) -> str | None:
-    """A filter as people write it after a query: the word WHERE may stand before it."""
-    if text is not None and text.lstrip()[:6].upper() == "WHERE ":
-        return text.lstrip()[6:]
-    return text
+    """A filter as people write it after a query: the word WHERE may stand before it.
+
+    Raises InvalidInput for a whole query.
+    """
+    if text is None:
+        return None
+    word, *rest = text.split(maxsplit=1) or [""]
+    if word.upper() == "SELECT":
+        raise InvalidInput(
+            "a filter is what stands after WHERE in a query, such as \"country = 'US'\"; whole "
+            "queries are for `phalanx sql`, which explains them with --explain"
+        )
+    return rest[0] if word.upper() == "WHERE" and rest else text
 
 
 # info and schema

@@ -47,11 +47,12 @@ def spark(
     In it, `spark` is the session: spark.sql("SHOW TABLES IN lake.db").show()
     """
     from phalanx.spark import session  # Spark is only for this command
+    from phalanx.spark.statements import answer
 
     started = session(warehouse, catalog, master, conf, storage_options)
     try:
         if statement is not None:
-            rows = started.sql(statement).toArrow()
+            rows = answer(started, statement)
             show_rows(rows.to_batches(), rows.schema, as_json, rows.num_rows)
             return
         banner = (

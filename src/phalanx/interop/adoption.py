@@ -19,7 +19,7 @@ from phalanx.errors import InvalidInput, TableExists
 from phalanx.model.domains import domain_of
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shortened, shown_value
 from phalanx.storage import fsync, manifest
 from phalanx.storage.borrowed_files import BorrowedDataset
 from phalanx.storage.head import Head
@@ -154,7 +154,7 @@ def _source_columns(schema: TableSchema, spec: PartitionSpec) -> list[str]:
 
 
 def _shown(key: Any, field: PartitionField) -> str:
-    return "NULL" if key is None else shortened(value_text(key, field.result_type))
+    return shown_value(key, field.result_type)
 
 
 def _adopted(location: Location, head: Head, keys: Keys, source: BorrowedDataset) -> LeafRow:

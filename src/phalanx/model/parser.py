@@ -52,8 +52,10 @@ _TOKEN = re.compile(
 _BLANK = re.compile(r"(?:\s|--[^\n]*)*")
 _COMMENT = re.compile(r"/\*|\*/")
 
+#: A constant, or several for IN.
+Values = Literal | tuple[Literal, ...]
 #: Constants for `?`, in order, or for `:name`, by name.
-Parameters = Sequence[Literal] | Mapping[str, Literal]
+Parameters = Sequence[Values] | Mapping[str, Values]
 
 #: Other names of types, by the names that Lance knows.
 _TYPES = {"VARCHAR": "STRING", "TEXT": "STRING", "CHAR": "STRING", "CHARACTER VARYING": "STRING"}
@@ -184,12 +186,8 @@ class _Parser:
 
     def postfix(self, left: Term) -> Term:
         if self.take("IN"):
-            self.expect("(")
-            items = [self.disjunction()]
-            while self.take(","):
-                items.append(self.disjunction())
-            self.expect(")")
-            return Call("in", (left, *items))
+            items = self.items()
+            return Call("in", (left, *items)) if items else FALSE
         if self.take("BETWEEN"):
             low = self.sum()
             self.expect("AND")
@@ -201,6 +199,34 @@ class _Parser:
                 pattern = _with_backslash(pattern, self.string())
             return Call(op.lower(), (left, pattern))
         raise self.fail("IN, LIKE or BETWEEN")
+
+    def items(self) -> list[Term]:
+        """What IN looks for: values in parentheses, each of which may be a list, or one list."""
+        kind, name, _ = self.tokens[self.position]
+        if kind == "parameter":
+            self.position += 1
+            values = self.values(name)
+            if isinstance(values, Literal):
+                raise InvalidInput(
+                    f"the filter {self.text!r} has one value for {name}: write IN ({name})"
+                )
+            return list(values)
+        self.expect("(")
+        items = self.item()
+        while self.take(","):
+            items += self.item()
+        self.expect(")")
+        return items
+
+    def item(self) -> list[Term]:
+        kind, name, _ = self.tokens[self.position]
+        # A parameter may begin an expression, such as `? + 1`. Only a list stands for itself.
+        if kind == "parameter" and isinstance(values := self.values(name), tuple):
+            self.position += 1
+            return list(values)
+        if kind == "parameter" and name == "?":
+            self.used -= 1
+        return [self.disjunction()]
 
     def sum(self) -> Term:
         left = self.product()
@@ -265,6 +291,15 @@ class _Parser:
 
     def parameter(self, name: str) -> Literal:
         """The constant for `?` or `:name`."""
+        values = self.values(name)
+        if not isinstance(values, Literal):
+            raise InvalidInput(
+                f"the filter {self.text!r} has a list of values for {name}: write IN {name}"
+            )
+        return values
+
+    def values(self, name: str) -> Values:
+        """The constant for `?` or `:name`, or several."""
         if isinstance(self.params, Mapping):
             if name[1:] in self.params:
                 self.names.add(name[1:])

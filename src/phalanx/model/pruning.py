@@ -172,6 +172,38 @@ def prune(
     return _Pruner(spec, schema, columns, count).judge(predicate)
 
 
+def pruning_fields(
+    predicate: Predicate,
+    spec: PartitionSpec,
+    schema: TableSchema,
+    columns: Mapping[str, PartitionColumn],
+    verdict: Verdict,
+) -> list[PartitionField]:
+    """The fields without which fewer leaves would be pruned, or that prune leaves by themselves.
+
+    Empty if no leaf is pruned, or if all are whatever their values, because no row can match.
+    """
+    maybe = verdict.maybe
+    used = {column.field_id for column in columns_of(predicate)}
+    fields = [field for field in spec.fields if used & set(field.source_ids)]
+
+    def left(by: Sequence[PartitionField]) -> Mask:
+        return prune(
+            predicate, PartitionSpec(spec.id, tuple(by)), schema, columns, len(maybe)
+        ).maybe
+
+    if maybe.all() or not left([]).any():
+        return []
+    if len(fields) == 1:
+        return fields
+    chosen = [
+        field
+        for field in fields
+        if not left([field]).all() or (left([f for f in fields if f != field]) & ~maybe).any()
+    ]
+    return chosen or fields  # two pairs of fields that prune the same leaves
+
+
 @dataclass
 class _Judged:
     """What is known of one node of the predicate, for every leaf."""

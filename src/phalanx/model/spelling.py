@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,17 @@ _SHOWN = 80
 def shortened(text: str) -> str:
     """A text for people to read. A long one is cut, and its length is added."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text):,} characters)"
+
+
+def shown_value(key: Any, type: pa.DataType, shown: Callable[[str], str] = shortened) -> str:
+    """A partition value for people to read; `shown` may cut it."""
+    return "NULL" if key is None else shown_text(value_text(key, type), shown)
+
+
+def shown_text(text: str, shown: Callable[[str], str] = lambda text: text) -> str:
+    """The text of a value, in quotes where it would look like nothing or like NULL."""
+    plain = text.strip() == text != "" and text != "NULL"
+    return shown(text) if plain else quote(shown(text))
 
 
 def value_text(key: Any, type: pa.DataType) -> str:

@@ -32,7 +32,7 @@ _MANY = 4096
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AggregateFunction:
     """A function that a task computes: COUNT, MIN, MAX or SUM of a term; COUNT(*) has none."""
 
     name: str
@@ -85,7 +85,7 @@ class AggregateTask:
     pieces: Sequence[Piece]
     #: What rows are grouped by; None where the group of a piece has the value.
     groups: Sequence[Term | None]
-    functions: Sequence[Wanted]
+    functions: Sequence[AggregateFunction]
     #: Rows that the manifest has answered.
     known: Sequence[tuple[Any, ...]]
     #: The columns of the rows, as Spark's JSON.
@@ -161,7 +161,9 @@ class AggregateTask:
 class _Groups:
     """The rows of a task, combined where that is exact and leaves clearly fewer of them."""
 
-    def __init__(self, types: pa.Schema, by: Sequence[str], functions: Sequence[Wanted]) -> None:
+    def __init__(
+        self, types: pa.Schema, by: Sequence[str], functions: Sequence[AggregateFunction]
+    ) -> None:
         self._types, self._by = types, list(by)
         self._functions = dict(zip(types.names[len(by) :], functions, strict=True))
         self._kept: list[pa.Table] = []

@@ -26,7 +26,7 @@ from phalanx.model.predicates import Column
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
-from phalanx.spark.aggregate_tasks import AggregateTask, Wanted
+from phalanx.spark.aggregate_tasks import AggregateFunction, AggregateTask
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import (
     PARTS,
@@ -138,7 +138,7 @@ class _Function:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _Grouping:
     """One of the expressions that rows are grouped by."""
 
     type: SparkType
@@ -226,7 +226,7 @@ class _Answer:
     def _tasks(
         self,
         doubtful: Mapping[int, tuple[Any, ...]],
-        groups: Sequence[_Group],
+        groups: Sequence[_Grouping],
         functions: Sequence[_Function],
         columns: Sequence[str],
         known: Sequence[tuple[Any, ...]],
@@ -238,7 +238,7 @@ class _Answer:
         if not all(function.computed for function in functions):
             raise _Unknown
         terms = tuple(group.term for group in groups)
-        wants = tuple(Wanted(function.name, function.term) for function in functions)
+        wants = tuple(AggregateFunction(function.name, function.term) for function in functions)
         whole = spark_schema(self._schema.arrow)
         wanted = [field for field in whole["fields"] if field["name"] in columns]
         scan = ScanSettings(
@@ -280,7 +280,7 @@ class _Answer:
 
     # Groups
 
-    def _group(self, node: Expression) -> _Group:
+    def _group(self, node: Expression) -> _Grouping:
         if "column" in node:
             column = self._schema.column(tuple(node["column"]))
             if is_finer(column.type):
@@ -288,11 +288,11 @@ class _Answer:
             type = spark_type(column.type, ".".join(column.path))
             try:
                 value = self._value_of(column, Identity)
-                return _Group(type, value, is_key=not pa.types.is_floating(column.type))
+                return _Grouping(type, value, is_key=not pa.types.is_floating(column.type))
             except _Unknown:
                 if not _is_grouped_alike(column.type):
                     raise
-                return _Group(type, None, term_of(node, self._schema))
+                return _Grouping(type, None, term_of(node, self._schema))
         source = without_cast(node["args"][0]) if node.get("call") == "EXTRACT" else {}
         if "column" in source:
             column = self._schema.column(tuple(source["column"]))
@@ -300,7 +300,7 @@ class _Answer:
             zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
             if part is None or (zoned and not is_utc(self._request.zone)):
                 raise _Unknown
-            return _Group("integer", self._value_of(column, part))
+            return _Grouping("integer", self._value_of(column, part))
         raise _Unknown
 
     def _value_of(self, column: Column, kind: type[Transform] | str) -> _Of:

@@ -56,7 +56,7 @@ class ColumnTerm(Term):
 
 
 @dataclass(frozen=True)
-class Constant(Term):
+class ConstantTerm(Term):
     value: Any
 
     def of(self, batch: pa.RecordBatch) -> pa.Scalar:
@@ -119,9 +119,9 @@ def _column(path: tuple[str, ...], schema: TableSchema) -> Term:
 
 def _constant(value: Any, kind: Any) -> Term:
     if value is not None and kind == "double":
-        return Constant(pa.float64(), float(value))
+        return ConstantTerm(pa.float64(), float(value))
     if value is not None and isinstance(kind, str) and kind.startswith("decimal"):
-        return Constant(exchange_type(kind), Decimal(value))
+        return ConstantTerm(exchange_type(kind), Decimal(value))
     raise Untranslatable(f"a constant of type {kind}")
 
 

@@ -52,14 +52,42 @@ _OF_LANCE = re.compile(r"LanceError\(|Generic \w+ error|\(os error \d+\)|/rust/"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_STORE = "No object store provider"
+_NO_BUCKET = re.compile(r"<Code>NoSuchBucket</Code>|ContainerNotFound")
+#: What says that a store is not set up, or that the options do not fit it, and what to do then.
+_SETUP = (
+    (_NO_BUCKET, "the bucket does not exist: create it first, or correct its name"),
+    (
+        re.compile(r"Error performing \w+ http://.*HTTP error: builder error", re.DOTALL),
+        "its endpoint is http and not https: allow that with the storage option allow_http='true'",
+    ),
+    (
+        re.compile("Failed to get AWS credentials|CredentialsNotLoaded"),
+        "there are no credentials: give the storage options access_key_id and secret_access_key, "
+        "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+)
 _REFUSED_FILTERS = ("Invalid user input", "Query Execution")
 
 
 def reason(error: BaseException, options: Mapping[str, str] | None = None) -> str:
-    """The first line of an error, without locations in Lance's source and without secrets."""
-    text = str(error).split("\n")[0].split(", /")[0]
-    text = _WRAPPERS.sub("", text)
-    return without_secrets(text, options)
+    """An error in one line: what to do about it where that is known, else Lance's first line.
+
+    It has no locations in Lance's source and no secrets.
+    """
+    text = str(error)
+    for sign, sentence in _SETUP:
+        if sign.search(text):
+            return sentence
+    return without_secrets(_first_line(error), options)
+
+
+def _first_line(error: BaseException) -> str:
+    return _WRAPPERS.sub("", str(error).split("\n")[0].split(", /")[0])
+
+
+def is_without_bucket(error: BaseException) -> bool:
+    """Whether the bucket of a store does not exist."""
+    return _NO_BUCKET.search(str(error)) is not None
 
 
 def is_missing(error: BaseException) -> bool:
@@ -70,7 +98,7 @@ def is_missing(error: BaseException) -> bool:
 
 def is_damage(error: BaseException) -> bool:
     """Whether a file is missing or cannot be decoded. Network failures do not count."""
-    text = reason(error)
+    text = _first_line(error)
     return bool(_DAMAGED.match(text) or (_PANICKED.match(text) and "lance-encoding/" in str(error)))
 
 
@@ -116,7 +144,7 @@ def is_unknown_store(error: BaseException) -> bool:
 
 def refuses_filter(error: BaseException) -> bool:
     """Whether Lance cannot evaluate a filter."""
-    return reason(error).startswith(_REFUSED_FILTERS)
+    return _first_line(error).startswith(_REFUSED_FILTERS)
 
 
 def raise_interrupt(error: BaseException) -> None:
@@ -148,6 +176,8 @@ def _subclasses(kind: type[BaseException]) -> Iterator[type[BaseException]]:
 
 def manifest_error(uri: str, error: Exception, options: Mapping[str, str] | None) -> PhalanxError:
     """The error for a manifest that cannot be opened or read."""
+    if is_without_bucket(error):
+        return TableNotFound(f"there is no table at {uri}: {reason(error, options)}")
     if is_missing(error):
         return TableNotFound(f"there is no table at {uri}: make one with phalanx.create")
     if is_unknown_store(error):
@@ -225,7 +255,7 @@ def damaged_leaf(uri: str, error: Exception, options: Mapping[str, str] | None) 
 
 def refused_filter(text: str, error: Exception) -> InvalidInput:
     """The error for a filter that Lance cannot evaluate."""
-    return InvalidInput(f"Lance cannot evaluate {text}: {reason(error).split(': ', 1)[-1]}")
+    return InvalidInput(f"Lance cannot evaluate {text}: {_first_line(error).split(': ', 1)[-1]}")
 
 
 def read_transaction(handle: Any, version: int) -> Any:

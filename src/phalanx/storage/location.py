@@ -54,6 +54,11 @@ class Location:
         elif text.startswith("file:/"):
             # Hadoop's form of a path, in which nothing is quoted.
             text = text.removeprefix("file:")
+        elif text == "~" or text.startswith("~/"):
+            text = os.path.expanduser(text)
+        elif text.startswith(("s3a://", "s3n://")):
+            # Hadoop's names for the same store.
+            text = f"s3://{text.partition('://')[2]}"
         self.is_local = "://" not in text
         if not self.is_local:
             object_store.check_uri(text)

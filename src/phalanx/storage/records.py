@@ -73,6 +73,8 @@ class TransactionRecord:
     snapshots: int | None = None
     #: Ids of the stray rows that it took in or gave up.
     settled: tuple[str, ...] = ()
+    #: Whether it set leaves to versions of an earlier snapshot: their rows are back, not new.
+    restores: bool = False
 
     @property
     def may_remove_leaves(self) -> bool:
@@ -81,8 +83,13 @@ class TransactionRecord:
 
     @property
     def may_move_rows(self) -> bool:
-        """Whether rows may have moved from one leaf to another."""
-        return self.operation == MOVES_ROWS or bool(self.rows_removed and self.rows_added)
+        """Whether rows may have moved from one leaf to another.
+
+        An operation that is not known may do anything. Its counts do not tell: a rollback can bring
+        a row to another leaf without any leaf having fewer rows.
+        """
+        stay = self.operation in _ROWS_STAY and not (self.rows_removed and self.rows_added)
+        return not stay
 
     @property
     def looks_at_rows(self) -> bool:
@@ -97,6 +104,7 @@ class TransactionRecord:
             "transaction_id": self.id,
             "operation": self.operation,
             "settled": " ".join(self.settled) or None,
+            "restores": "true" if self.restores else None,
             **{key: _text(getattr(self, name)) for name, key in _COUNTS.items()},
             # Copies of typed columns, for repair.
             "sequence": str(self.sequence),
@@ -106,7 +114,11 @@ class TransactionRecord:
 
     @staticmethod
     def of(
-        head: Head, operation: str, settled: tuple[str, ...] = (), **counts: int
+        head: Head,
+        operation: str,
+        settled: tuple[str, ...] = (),
+        restores: bool = False,
+        **counts: int,
     ) -> TransactionRecord:
         """The record of the transaction that writes a head."""
         return TransactionRecord(
@@ -115,6 +127,7 @@ class TransactionRecord:
             head.committed_at,
             operation,
             settled=settled,
+            restores=restores,
             **counts,
         )
 
@@ -129,22 +142,21 @@ class TransactionRecord:
             committed_at,
             metadata.get("operation"),
             settled=tuple(metadata.get("settled", "").split()),
+            restores=metadata.get("restores") == "true",
             **counts,
         )
 
 
 #: The operation that moves rows to other leaves without changing them.
 MOVES_ROWS = "rewrite"
-#: The operations that add rows, move them, or change none.
-_ADDS_ONLY = frozenset(
+#: The operations that add rows, or change none, and leave every row in its leaf.
+_ROWS_ARE_KEPT = frozenset(
     {
         "create",
         "upgrade",
         "adopt",
         "append",
         "optimize",
-        MOVES_ROWS,
-        "repair",
         "vacuum",
         "expire",
         "tag",
@@ -163,6 +175,17 @@ _ADDS_ONLY = frozenset(
         "drop index",
     }
 )
+#: The operations that add rows, move them, or change none.
+_ADDS_ONLY = _ROWS_ARE_KEPT | {MOVES_ROWS, "repair"}
+#: The operations after which each row is in the leaf that it was in, or gone.
+_ROWS_STAY = _ROWS_ARE_KEPT | {
+    "delete",
+    "drop partitions",
+    "drop column",
+    "set default",
+    "add constraint",
+    "drop constraint",
+}
 #: The counts of a transaction and their keys in the metadata.
 _COUNTS = {
     "rows_added": "rows_added",

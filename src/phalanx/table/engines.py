@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,9 @@ import pyarrow.dataset as ds
 from phalanx.errors import InvalidInput
 from phalanx.model.arrow_filters import names_in
 from phalanx.table.arguments import whole_number
-from phalanx.table.filters import SqlFilter, WeakerFilter
+from phalanx.table.filters import Filter, SqlFilter, WeakerFilter
 from phalanx.table.scan import Scan
+from phalanx.table.words import refusing
 from phalanx.transaction.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -131,7 +132,12 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """pyarrow's own constructor is not called: nobody may call it."""
+        """pyarrow's own constructor is not called: nobody may call it.
+
+        Raises InvalidInput for anything else than a snapshot, such as the path of a table.
+        """
+        if not isinstance(snapshot, Snapshot):
+            raise InvalidInput(f"open a table with phalanx.open({snapshot!r})")
         self._snapshot = snapshot
 
     @property
@@ -142,18 +148,22 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def scanner(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: Filter | None = None,
         **options: Any,
     ) -> Scanner:
         """A scanner, as pyarrow's datasets have one. See `scan` for more.
 
-        Options other than `columns` and `filter`, such as the size of batches, make no difference.
+        A pyarrow expression means here what it means to pyarrow; SQL text and tuples mean what
+        they mean in `scan`. Options other than `columns` and `filter`, such as the size of batches,
+        make no difference.
 
         Raises:
-            InvalidInput: A column is unknown.
+            InvalidInput: A column is unknown, or the filter is not valid.
         """
         known = self.schema.names
         names = list(known if columns is None else columns)
+        if filter is not None and not isinstance(filter, pc.Expression):
+            return Scanner(Scan(self._snapshot, names, filter), None, names)
         needed = [] if filter is None else [path[0] for path in names_in(filter)]
         for name in (*names, *needed):
             if name not in known:
@@ -165,7 +175,7 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: Filter | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
         """The rows in batches; see `scanner`."""
@@ -174,13 +184,13 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
     def to_table(
         self,
         columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,
+        filter: Filter | None = None,
         **options: Any,
     ) -> pa.Table:
         """The rows as a pyarrow Table; see `scanner`."""
         return self.scanner(columns, filter, **options).to_table()
 
-    def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
+    def count_rows(self, filter: Filter | None = None, **options: Any) -> int:
         """The number of rows; see `scanner`."""
         columns = self.schema.names if filter is None else []
         return self.scanner(columns, filter, **options).count_rows()
@@ -198,7 +208,6 @@ class ArrowDataset(ds.Dataset):  # type: ignore[misc]
         """What holds for every row: nothing is promised."""
         return pc.scalar(True)
 
-    def _refuse(self, *arguments: Any, **options: Any) -> NoReturn:
-        raise InvalidInput("this is not possible with a table: read its rows with to_arrow() first")
-
-    join = join_asof = replace_schema = sort_by = take = _refuse
+    join, join_asof, replace_schema, sort_by, take = map(
+        refusing, ("join", "join_asof", "replace_schema", "sort_by", "take")
+    )

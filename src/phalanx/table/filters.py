@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,7 @@ from phalanx.errors import InvalidInput
 from phalanx.model.arrow_filters import sql_term_of, term_of, weaker_term_of
 from phalanx.model.filters import bind
 from phalanx.model.literals import Literal, lit
-from phalanx.model.parser import parse
+from phalanx.model.parser import Values, parse
 from phalanx.model.paths import join_path, split_path
 from phalanx.model.predicates import EVERYTHING, Call, Name, Predicate, Term, conjoin
 from phalanx.storage.head import Head
@@ -23,7 +24,7 @@ from phalanx.transaction.snapshot import Snapshot
 #: SQL text; a pyarrow expression; a tuple `(column, operator, value)` or a list of them, all of
 #: which must hold; a list of such lists, one of which must hold.
 Filter: TypeAlias = str | pc.Expression | tuple[str, str, Any] | Sequence[Any]
-#: Values for `?` in SQL text, in order, or for `:name`, by name.
+#: Values for `?` in SQL text, in order, or for `:name`, by name. IN takes a list as one of them.
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 
@@ -123,14 +124,21 @@ def _condition(part: Any, names: Sequence[str]) -> Term:
     raise InvalidInput(f"unknown operator {op!r} in a filter: there are {known_operators}")
 
 
-def _literals(params: Parameters | None) -> Sequence[Literal] | Mapping[str, Literal]:
+def _literals(params: Parameters | None) -> Sequence[Values] | Mapping[str, Values]:
     if params is None:
         return ()
     if isinstance(params, Mapping):
-        return {name: lit(value) for name, value in params.items()}
+        return {name: _values(value) for name, value in params.items()}
     if isinstance(params, str) or not isinstance(params, Sequence):
         raise InvalidInput("params is a list of values for ?, or a dict of values for :name")
-    return [lit(value) for value in params]
+    return [_values(value) for value in params]
+
+
+def _values(value: Any) -> Values:
+    """A constant, or those of a list, a tuple, a set or an array."""
+    if isinstance(value, list | tuple | set | frozenset | np.ndarray | pa.Array | pa.ChunkedArray):
+        return tuple(lit(item) for item in value)
+    return lit(value)
 
 
 class _Names:

@@ -46,6 +46,8 @@ def search(
     """The k best rows. Raises InvalidInput for arguments that make no sense."""
     if vector is None and text is None:
         raise InvalidInput("search takes a vector, a text, or both")
+    if isinstance(vector, str | TextQuery):
+        raise InvalidInput("a vector is numbers: give words as text=…, such as search(text='blue')")
     if text is None:
         return vectors.search(snapshot, vector, column, k, where, columns, **options)
     names = selected_columns(snapshot, columns)

@@ -140,7 +140,7 @@ def steps(newest: Snapshot, first: int, last: int, together: bool = False) -> It
 
 def _adds(record: TransactionRecord) -> bool:
     """Whether a transaction seems only to add rows, by its record."""
-    other = record.operation in UPKEEP or record.operation == "rollback"
+    other = record.operation in UPKEEP or record.operation == "rollback" or record.restores
     return not record.rows_removed and not other
 
 

@@ -9,7 +9,6 @@ InvalidInput with the name of the column, before a file is written for that batc
 from __future__ import annotations
 
 import datetime as dt
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from phalanx.model.evolution import missing
 from phalanx.model.paths import join_path
 from phalanx.model.schema import inner_fields
 from phalanx.table.defaults import Moment, new_value, new_values
-from phalanx.table.sources import rows_of
+from phalanx.table.sources import is_pandas, rows_of
 
 #: The largest chunk of input that is processed at a time, in bytes and in rows.
 CHUNK_BYTES = 64 * 1024 * 1024
@@ -152,7 +151,7 @@ def partial_rows(data: Any, schema: pa.Schema) -> PartialRows:
             have = [name in row for row in data]
             if not all(have):
                 given[name] = pa.array(have, pa.bool_())
-    elif "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+    elif is_pandas(data):
         names = [str(name) for name in data.columns]
     else:
         if not isinstance(getattr(data, "schema", None), pa.Schema):
@@ -191,7 +190,7 @@ def peek(data: Any, schema: pa.Schema) -> tuple[pa.Schema, Any]:
         names = dict.fromkeys(name for row in data for name in row)
         values = ((name, [row.get(name) for row in data]) for name in names)
         return _with_types(schema, _inferred(values, schema)), data
-    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+    if is_pandas(data):
         values = ((name, data[name]) for name in data.columns)
         return _with_types(schema, _inferred(values, schema)), data
     has_schema = isinstance(getattr(data, "schema", None), pa.Schema)
@@ -212,7 +211,15 @@ def _inferred(columns: Iterable[tuple[Any, Any]], schema: pa.Schema) -> Iterator
             yield pa.field(name, pa.array(values, from_pandas=not isinstance(values, list)).type)
         except _ARROW_ERRORS as error:
             if known is None:
-                raise InvalidInput(f"column {name!r} has no type of its own: {error}") from None
+                raise _untyped(name, values, error) from None
+
+
+def _untyped(name: Any, values: Iterable[Any], error: Exception) -> InvalidInput:
+    types = sorted({type(value).__name__ for value in values if value is not None})
+    if len(types) < 2:
+        return InvalidInput(f"column {name!r} has no type of its own: {error}")
+    kinds = f"{', '.join(types[:-1])} and {types[-1]}"
+    return InvalidInput(f"column {name!r} holds {kinds}: make all of its values one type first")
 
 
 def with_schema(data: Any) -> tuple[pa.Schema, Any]:
@@ -266,7 +273,7 @@ def _with_types(schema: pa.Schema, fields: Iterable[pa.Field]) -> pa.Schema:
 
 
 def _tables(data: Any, schema: pa.Schema, size: int, moment: Moment) -> Iterator[pa.Table]:
-    if "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame):
+    if is_pandas(data):
         data = _from_pandas(data, schema)
     if isinstance(data, list):
         data = _from_rows(data, schema, moment)
@@ -348,12 +355,28 @@ def _from_values(values: Any, type: pa.DataType, name: str) -> pa.Array:
     try:
         array = pa.array(values, type, from_pandas=not isinstance(values, list))
     except _ARROW_ERRORS as error:
+        text = next((value for value in values if isinstance(value, str)), None)
+        python = _python_type(type)
+        if text is not None and python is not None:
+            raise InvalidInput(
+                f"column {name!r} is {type}, and text is not cast to it: write "
+                f"{python}.fromisoformat({str(text)!r})"
+            ) from None
         raise InvalidInput(f"column {name!r} does not fit {type}: {error}") from None
     if not (_is_text(type) or pa.types.is_floating(type)):
         for value, stored in zip(values, array.to_pylist(), strict=True):
             if not _is_unchanged(value, stored, type):
                 raise InvalidInput(f"column {name!r} does not fit {type}: {value!r} would change")
     return array
+
+
+def _python_type(type: pa.DataType) -> str | None:
+    """The Python type of dates, times or timestamps; None for another type."""
+    if pa.types.is_date(type):
+        return "datetime.date"
+    if pa.types.is_time(type):
+        return "datetime.time"
+    return "datetime.datetime" if pa.types.is_timestamp(type) else None
 
 
 def _is_unchanged(value: Any, stored: Any, type: pa.DataType) -> bool:

@@ -14,9 +14,9 @@ import pyarrow as pa
 from phalanx.model.dialect import to_sql, to_text
 from phalanx.model.indexes import SCALAR
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
-from phalanx.model.pruning import Verdict, prune
+from phalanx.model.pruning import Verdict, prune, pruning_fields
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shortened, shown_value
 from phalanx.storage.leaf import open_leaf
 from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
@@ -228,7 +228,18 @@ class Plan:
                 if fields
                 else "nothing: the filter says nothing about the partition fields"
             )
-        return ", ".join(dict.fromkeys(fields)) or "a filter that no row satisfies"
+        return ", ".join(dict.fromkeys(self._pruning_fields())) or (
+            "a filter that no row satisfies"
+        )
+
+    def _pruning_fields(self) -> Iterator[str]:
+        """The ids of the fields that leaves of any spec were pruned by."""
+        head, leaves = self.snapshot.head, self.snapshot.leaves
+        specs = sorted(head.specs, key=lambda spec: spec.id)
+        for spec, (_, verdict) in zip(specs, self._verdicts, strict=True):
+            columns = leaves.columns_of(spec)
+            for field in pruning_fields(self.predicate, spec, head.schema, columns, verdict):
+                yield field.field_id
 
     def doubts(self, indices: Any, done: str) -> Iterator[str]:
         """A note for the report if leaves are `done` whole and not all of their rows may match."""
@@ -262,7 +273,7 @@ def partition_name(
     if not spec.fields:
         return "the whole table"
     return " / ".join(
-        f"{field.field_id}={'NULL' if key is None else shown(value_text(key, field.result_type))}"
+        f"{field.field_id}={shown_value(key, field.result_type, shown)}"
         for field, key in zip(spec.fields, row.keys, strict=True)
     )
 

@@ -17,7 +17,7 @@ from phalanx.model.dialect import to_text
 from phalanx.model.predicates import And, Predicate, columns_of, conjoin
 from phalanx.model.pruning import prune
 from phalanx.model.specs import PartitionField, PartitionSpec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shown_value
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan
 
@@ -120,7 +120,7 @@ class PruningSteps:
         if step.field is None:
             return "no row satisfies the filter"
         key = row.keys[step.spec.fields.index(step.field)]
-        value = "NULL" if key is None else shortened(value_text(key, step.field.result_type))
+        value = shown_value(key, step.field.result_type)
         wanted = "the filter" if step.condition is None else step.condition_text
         return f"{step.field.field_id} = {value} does not fit {wanted}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.errors import InvalidInput, PhalanxError
 from phalanx.model.predicates import NOTHING, Predicate
@@ -224,6 +226,10 @@ class Scan:
         """The rows as a stream."""
         return pa.RecordBatchReader.from_batches(self.schema, self.to_batches(ordered))
 
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches, as `to_batches` returns them."""
+        return self.to_batches()
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
@@ -305,16 +311,28 @@ def checked_columns(columns: str | Sequence[str] | None, snapshot: Snapshot) -> 
     """Names of columns. Raises InvalidInput if one is unknown or named twice."""
     if columns is None:
         return None
+    if isinstance(columns, pc.Expression):
+        columns = [columns]
     if not isinstance(columns, Iterable):
         raise InvalidInput(f"columns is a name or a list of names, such as [{str(columns)!r}]")
     columns = [columns] if isinstance(columns, str) else list(columns)
     known = snapshot.head.schema.tagged.names
     for name in columns:
+        if isinstance(name, pc.Expression):
+            raise InvalidInput(f"{name} is no name of a column: give a filter as where=…")
         if name not in known:
-            raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}")
+            hint = f"; give a filter as where={name!r}" if _looks_like_filter(name) else ""
+            raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}{hint}")
     if len(set(columns)) < len(columns):
         raise InvalidInput("a column is asked for twice")
     return columns
+
+
+_OPERATOR = re.compile(r"[=<>]|\b(IN|IS|LIKE|BETWEEN)\b", re.IGNORECASE)
+
+
+def _looks_like_filter(text: Any) -> bool:
+    return isinstance(text, str) and " " in text and _OPERATOR.search(text) is not None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,9 +33,12 @@ def rows_of(data: Any) -> Any:
     """Whatever holds rows, as an Arrow object, a data frame or a list of dicts.
 
     A path or a glob of files becomes a pyarrow Dataset, a dict of columns or one row as a dict a
-    list of dicts, a lazy frame is collected, and an iterator becomes a stream of its batches.
-    Anything else is returned as it is. Raises InvalidInput for files that are missing or unknown.
+    list of dicts, a lazy frame is collected, and an iterator becomes a stream of its batches. The
+    named index of a pandas DataFrame becomes a column. Anything else is returned as it is. Raises
+    InvalidInput for files that are missing or unknown.
     """
+    if is_pandas(data):
+        return _with_index(data)
     if isinstance(data, str | os.PathLike):
         return _files(os.fspath(data))
     if isinstance(data, Mapping):
@@ -46,6 +50,36 @@ def rows_of(data: Any) -> Any:
     if isinstance(data, list | tuple) and data and not isinstance(data[0], dict):
         return _from_iterator(iter(data))
     return data
+
+
+def is_pandas(data: Any) -> bool:
+    """Whether rows are a pandas DataFrame. Does not import pandas."""
+    return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
+
+
+def is_file(text: str) -> bool:
+    """Whether a text names files of a format that rows are read from, by its ending."""
+    return " " not in text and os.path.splitext(text)[1].lower() in _FORMATS
+
+
+def _with_index(frame: Any) -> Any:
+    """A pandas DataFrame with its named index levels as the last columns, as pyarrow has them.
+
+    Levels without a name only number the rows, and are left out. Raises InvalidInput if a name is
+    taken.
+    """
+    levels = [level for level, name in enumerate(frame.index.names) if name is not None]
+    names = [frame.index.names[level] for level in levels]
+    for name in names:
+        if name in frame.columns or names.count(name) > 1:
+            raise InvalidInput(
+                f"{name!r} is the name of an index level and of another level or column: give one "
+                "of them another name, or drop the index with reset_index(drop=True)"
+            )
+    if not levels:
+        return frame
+    columns = list(frame.columns)
+    return frame.reset_index(level=levels)[[*columns, *names]]
 
 
 def _files(path: str) -> Dataset:
@@ -68,7 +102,20 @@ def _files(path: str) -> Dataset:
     try:
         return dataset(paths, format=formats.pop())
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        array = next((name for name in names if _is_json_array(name)), None)
+        if array is not None:
+            raise InvalidInput(
+                f"{array} is one JSON array: write one object per line, for example with "
+                f"jq -c '.[]' {array}"
+            ) from None
         raise InvalidInput(f"cannot read {path}: {error}") from None
+
+
+def _is_json_array(path: str) -> bool:
+    if _FORMATS.get(os.path.splitext(path)[1].lower()) != "json" or not os.path.isfile(path):
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(1024).lstrip("\ufeff \t\r\n").startswith("[")
 
 
 def _from_dict(data: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -111,7 +158,7 @@ def _from_iterator(parts: Iterator[Any]) -> Any:
     batches = _batches(whole)
     start = next(batches, None)
     if start is None:
-        return pa.table(first).slice(0, 0)
+        return _as_table(first).slice(0, 0)
     alike = (_like(batch, start.schema) for batch in batches)
     return pa.RecordBatchReader.from_batches(start.schema, itertools.chain([start], alike))
 
@@ -121,7 +168,13 @@ def _batches(parts: Iterable[Any]) -> Iterator[pa.RecordBatch]:
         if isinstance(part, pa.RecordBatch):
             yield part
         else:
-            yield from pa.table(part).to_batches()
+            yield from _as_table(part).to_batches()
+
+
+def _as_table(part: Any) -> pa.Table:
+    if is_pandas(part):
+        return pa.Table.from_pandas(_with_index(part), preserve_index=False)
+    return pa.table(part)
 
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

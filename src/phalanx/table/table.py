@@ -7,13 +7,13 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from phalanx.errors import InvalidInput
+from phalanx.errors import CorruptTable, InvalidInput, TableNotFound, UnsupportedTable
 from phalanx.model.evolution import Path
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.specs import CustomField, PartitionSpec
@@ -39,6 +39,7 @@ from phalanx.table.rewrite import RewriteReport
 from phalanx.table.scan import Scan
 from phalanx.table.transaction import MergeCounts, TableTransaction
 from phalanx.table.vacuum import VacuumReport, vacuum
+from phalanx.table.words import naming_arguments, unknown_attribute
 from phalanx.transaction.epochs import Epoch
 from phalanx.transaction.snapshot import Snapshot, Version
 from phalanx.transaction.strengthen import strengthen
@@ -63,6 +64,7 @@ def _naming_failures(
     return run
 
 
+@naming_arguments
 def create(
     uri: Uri,
     schema: Any,
@@ -123,6 +125,7 @@ def create(
         return Table(create_table(location, head, (), pool, time.time()))
 
 
+@naming_arguments
 def open(
     uri: Uri,
     version: Version | None = None,
@@ -159,11 +162,36 @@ def open(
             partition_by = [partition_by]
         fields = None if partition_by is None else tuple(partition_by)
         declaration = Declaration(schema, fields)
+    return _opened(uri, storage_options, declaration, version)
+
+
+def _opened(
+    uri: Uri,
+    storage_options: Mapping[str, str] | None,
+    declaration: Declaration | None,
+    version: Version | None,
+) -> Table:
     location = Location(uri, storage_options, declaration)
     with location.naming_failures():
         if version is None:
             return Table(Snapshot.latest(location))
         return Table(Snapshot.at(location, version))
+
+
+def exists(uri: Uri, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Whether there is a table at `uri`, even one that is damaged or needs a newer Phalanx.
+
+    Raises StorageError if the storage cannot be reached.
+    """
+    location = Location(uri, storage_options)
+    try:
+        with location.naming_failures():
+            Snapshot.latest(location)
+    except TableNotFound:
+        return False
+    except (CorruptTable, UnsupportedTable):
+        return True
+    return True
 
 
 def check(uri: Uri, storage_options: Mapping[str, str] | None = None) -> CheckReport:
@@ -257,6 +285,32 @@ class Table(ArrowDataset):
         """Every partition spec the table has had, oldest first."""
         return self._snapshot.head.specs
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        names: list[str] = self.schema.names
+        return names
+
+    def __getattr__(self, name: str) -> Any:
+        raise unknown_attribute(name)
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing to do: a table holds nothing open."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A table is pickled as what opens it: its place, storage options and version.
+
+        The storage options may contain secrets. A weak table, or a tree of folders without a
+        manifest, is opened as it is then.
+        """
+        snapshot, location = self._snapshot, self._snapshot.location
+        is_fixed = snapshot.head.transactions == "strong" and not snapshot.manifest.is_listed
+        version = snapshot.sequence if is_fixed else None
+        return _opened, (location.uri, location.options, location.declaration, version)
+
     @_naming_failures
     def refresh(self) -> Table:
         """Move to the newest snapshot."""
@@ -265,6 +319,7 @@ class Table(ArrowDataset):
 
     # Reading
 
+    @naming_arguments
     def scan(
         self,
         columns: str | Sequence[str] | None = None,
@@ -312,6 +367,7 @@ class Table(ArrowDataset):
         """True: a table without rows is still a table."""
         return True
 
+    @naming_arguments
     def count(self, where: Filter | None = None, params: Parameters | None = None) -> int:
         """Count the rows that match `where`.
 
@@ -342,6 +398,7 @@ class Table(ArrowDataset):
         predicate = predicate_of(where, self._snapshot, params)
         return inspect.count_by(self._snapshot, columns, predicate)
 
+    @naming_arguments
     @_naming_failures
     def search(
         self,
@@ -414,6 +471,10 @@ class Table(ArrowDataset):
             ef=ef,
             use_index=use_index,
         )
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches; see `Scan.to_batches`."""
+        return self.scan().to_batches()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -505,6 +566,7 @@ class Table(ArrowDataset):
         """
         return TableTransaction(self, transaction_id, isolation, durable, epoch)
 
+    @naming_arguments
     def append(
         self,
         data: Any,
@@ -538,6 +600,7 @@ class Table(ArrowDataset):
             tx.append(data, merge_schema=merge_schema, buffer_bytes=buffer_bytes)
         return self
 
+    @naming_arguments
     def overwrite(
         self,
         data: Any,
@@ -572,6 +635,7 @@ class Table(ArrowDataset):
             )
         return self
 
+    @naming_arguments
     def delete(self, where: Filter, params: Parameters | None = None, **options: Any) -> int:
         """Delete the rows that match `where`, and return their number.
 
@@ -582,6 +646,7 @@ class Table(ArrowDataset):
             deleted = tx._delete(where, params)
         return deleted()
 
+    @naming_arguments
     def update(
         self,
         values: Mapping[str, Any],
@@ -608,6 +673,7 @@ class Table(ArrowDataset):
             updated = tx._update(values, where, params)
         return updated()
 
+    @naming_arguments
     def merge(
         self,
         data: Any,
@@ -1019,6 +1085,7 @@ class Table(ArrowDataset):
 
     # Maintenance
 
+    @naming_arguments
     @_naming_failures
     def vacuum(
         self,
@@ -1075,6 +1142,7 @@ class Table(ArrowDataset):
             self.refresh()
         return report
 
+    @naming_arguments
     @_naming_failures
     def optimize(
         self,

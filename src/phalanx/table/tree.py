@@ -14,7 +14,7 @@ import numpy as np
 from phalanx.errors import InvalidInput
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionField, PartitionSpec
-from phalanx.model.spelling import value_text
+from phalanx.model.spelling import shown_text, value_text
 from phalanx.table.advise import LEAF_BYTES
 from phalanx.transaction.snapshot import Snapshot
 
@@ -63,7 +63,7 @@ class TreeNode:
     def name(self) -> str:
         if self.field is None:
             return f"spec v{self.spec_id}"
-        return f"{self.field}={'NULL' if self.value is None else self.value}"
+        return f"{self.field}={'NULL' if self.value is None else shown_text(self.value)}"
 
     @property
     def skew(self) -> float | None:

@@ -258,6 +258,8 @@ class Transaction:
             self._commits.taken_over = _taken_over(newest)
         self.base = newest
         self._view = View(newest, self._commits, self._pool)
+        # Writers of a weak table may have moved rows without a record of it.
+        self._view.rows_moved = self.isolation == "snapshot"
         for operation in self.operations:
             operation.run(self._view)
         self._view.settle()
@@ -447,6 +449,7 @@ class Transaction:
             leaves=len(counts.leaves),
             removals=removals,
             settled=self.settled,
+            restores=counts.restored,
         )
 
 

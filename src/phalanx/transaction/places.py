@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shown_value
 from phalanx.storage import names
 from phalanx.storage.head import Head
 from phalanx.storage.layouts import layout_of
@@ -55,7 +55,7 @@ class Place:
 
     def __str__(self) -> str:
         values = (
-            f"{f.field_id}={'NULL' if key is None else shortened(value_text(key, f.result_type))}"
+            f"{f.field_id}={shown_value(key, f.result_type)}"
             for f, key in zip(self.spec.fields, self.keys, strict=True)
         )
         return " / ".join(values) or "the whole table"

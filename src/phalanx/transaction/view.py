@@ -42,6 +42,8 @@ class Counts:
     added: int = 0
     removed: int = 0
     leaves: set[str] = field(default_factory=set)
+    #: Whether leaves were set to versions of another snapshot.
+    restored: bool = False
 
 
 @dataclass
@@ -343,9 +345,17 @@ class View:
         work.row_count = 0
 
     def restore(self, place: Place, row: LeafRow, stats: Statistics) -> None:
-        """Set a leaf to the version that it had in another snapshot."""
+        """Set a leaf to the version that it had in another snapshot.
+
+        The counts tell how many rows the leaf has more or less: which rows are the same is not
+        known.
+        """
         work = self._work(place)
-        self._touched(place)
+        if not (work.gone or work.pending.is_change) and work.version == row.read_version:
+            return
+        more = (row.row_count or 0) - (0 if work.gone else work.row_count or 0)
+        self._touched(place, added=max(0, more), removed=max(0, -more))
+        self.counts.restored = True
         work.gone = False
         work.version, work.pending, work.statistics = row.read_version, LeafDelta(), stats
         work.row_count, work.byte_count = row.row_count, row.byte_count

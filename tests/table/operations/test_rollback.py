@@ -1,57 +1,51 @@
+"""What the history says about a rollback: how many rows came back, and how many went."""
+
 import pytest
 
 import phalanx
-from phalanx import TableNotFound
-from tests.table.rows import IDS_AT, ids, row, with_history
 
 
 @pytest.fixture
-def table(strong):
-    return with_history(strong)
+def table(root):
+    """Version 1 has two rows in two leaves, version 2 five rows in three."""
+    table = phalanx.create(root, {"id": [1, 2], "p": ["a", "b"]}, partition_by=["p"])
+    return table.append({"id": [3, 4, 5], "p": ["b", "c", "c"]})
 
 
-class TestRollback:
-    @pytest.mark.parametrize("version", [1, 2, 3, 4])
-    def test_rollback(self, table, version):
-        then = phalanx.open(table.uri, version=version)
-        before = then.scan().to_arrow(), then.partitions().drop(["version"])
-        table.rollback(version)
-        assert table.version == 6
-        assert ids(table) == IDS_AT[version]
-        assert (table.scan().to_arrow(), table.partitions().drop(["version"])) == before
-        # Nothing in between is lost, and the table goes on from there.
-        assert ids(phalanx.open(table.uri).rollback(5)) == [3, 4, 5]
-        table.append([row(9), row(9, "new")])
-        assert table.version == 8
-        assert ids(table) == [3, 4, 5, 9, 9]
+def last(table):
+    entry = table.history().to_pylist()[0]
+    assert entry["operation"] == "rollback"
+    return entry["rows_added"], entry["rows_removed"], entry["leaves"]
 
-    def test_rollback_of_a_rollback(self, table):
-        table.rollback(2)
-        table.rollback(5)
-        table.rollback(6)
-        assert ids(table) == [1, 2, 3, 4]
 
-    def test_rollback_and_more_in_one(self, table):
-        with table.transaction() as tx:
-            tx.append([row(8, "y")])
-            tx.rollback(2)
-            assert tx.count() == 4
-            tx.append([row(9)])
-            tx.delete("id = 1")
-        assert ids(table) == [2, 3, 4, 9]
+def test_rows_that_go(table):
+    assert last(table.rollback(1)) == (0, 3, 2)
 
-    def test_counts_and_statistics_go_back_too(self, table):
-        table.rollback(2)
-        assert table.count("part = 'a'") == 2
-        assert table.count("id >= 2") == 3
 
-    @pytest.mark.parametrize("version", [0, -1, 6, 99])
-    def test_a_version_that_never_was(self, table, version):
-        for use in (lambda v: phalanx.open(table.uri, version=v), table.rollback):
-            with pytest.raises(TableNotFound, match=f"no version {version}: its newest is 5"):
-                use(version)
-        assert table.version == 5
+def test_rows_that_come_back(table):
+    table.delete("id >= 3")
+    assert last(table.rollback(2)) == (3, 0, 2)
 
-    def test_the_history_of_a_rollback_is_kept(self, table):
-        table.rollback(2)
-        assert table.snapshots()["operation"].to_pylist()[-2:] == ["update", "rollback"]
+
+def test_leaves_that_come_back_and_others_that_go(table):
+    table.update({"p": "'z'"}, "p = 'a'")
+    assert last(table.rollback(2)) == (1, 1, 2)
+
+
+def test_a_leaf_with_as_many_rows(table):
+    table.update({"id": "id + 10"}, "p = 'a'")
+    assert last(table.rollback(2)) == (0, 0, 1)
+
+
+def test_nothing_to_do(table):
+    assert last(table.rollback(2)) == (0, 0, 0)
+
+
+def test_after_other_changes_of_the_same_transaction(table):
+    with table.transaction() as tx:
+        tx.append({"id": [6, 7], "p": ["a", "new"]})
+        tx.delete("p = 'b'")
+        tx.rollback(2)
+    entry = table.history().to_pylist()[0]
+    assert (entry["rows_added"], entry["rows_removed"]) == (4, 4)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3, 4, 5]

@@ -26,7 +26,7 @@ from phalanx.model.predicates import Column
 from phalanx.model.renaming import renamed_filter
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, build_spec
-from phalanx.model.spelling import shortened, value_text
+from phalanx.model.spelling import shown_value
 from phalanx.storage.head import Head
 from phalanx.storage.lance_types import check_storable
 from phalanx.storage.leaf import Leaf
@@ -259,10 +259,7 @@ class _StayCheck:
         keys = {domain.key(value) if value.is_valid else None for value in values.unique()}
         wanted = domain.key(held[0]) if held[0].is_valid else None
         for other in keys - {wanted}:
-            texts = [
-                "NULL" if key is None else shortened(value_text(key, after.result_type))
-                for key in (wanted, other)
-            ]
+            texts = [shown_value(key, after.result_type) for key in (wanted, other)]
             raise self._refusal(
                 before,
                 f"and a row of the partition {before.field_id}={texts[0]} would belong to "

@@ -22,7 +22,7 @@ from phalanx.model.predicates import (
     columns_of,
     resolve_names,
 )
-from phalanx.model.schema import extract
+from phalanx.model.schema import TableSchema, extract
 from phalanx.model.spelling import type_name
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
@@ -125,8 +125,7 @@ def assignments_of(values: Mapping[str, Any], snapshot: Snapshot) -> dict[str, T
             raise InvalidInput(f"unknown column {name!r}: the table has {known}")
         type = schema.tagged.field(name).type
         zoned = bool(pa.types.is_timestamp(type) and type.tz is not None)
-        parsed = parse(text) if isinstance(text, str) else lit(text)
-        term = filters.freeze(resolve_names(parsed, schema.column), now, zoned)
+        term = filters.freeze(_parsed(text, schema), now, zoned)
         filters.refuse_volatile(term)
         if isinstance(term, Literal) and term.kind == "number":
             term = _number_of_type(term, type)
@@ -135,6 +134,18 @@ def assignments_of(values: Mapping[str, Any], snapshot: Snapshot) -> dict[str, T
             raise InvalidInput(f"column {name!r} is {type}, and {text} gives {result}: cast it")
         assignments[name] = term
     return assignments
+
+
+def _parsed(value: Any, schema: TableSchema) -> Term:
+    """What a column is set to. Raises InvalidInput for text that is no SQL about known columns."""
+    if not isinstance(value, str):
+        return lit(value)
+    try:
+        return resolve_names(parse(value), schema.column)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{error}; text is SQL here: for the text itself write phalanx.lit({value!r})"
+        ) from None
 
 
 def _number_of_type(number: Literal, type: pa.DataType) -> Term:
