@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 # The minor version of Spark that test-spark runs on, and the minors that a wheel has jars for.
 SPARK ?= 4.3
 OTHER_SPARKS := 4.0 4.1 4.2
+# Processes that tests run in. Many tests wait for other processes, so three keep two cores busy.
+WORKERS ?= 3
 # More arguments for pytest, the demo or the benchmarks: make test ARGS="-k pruning"
 ARGS ?=
 
@@ -29,12 +31,12 @@ demo: check-java setup ## Show a partitioned table at work
 
 test: check-java setup lint typecheck ## Lint, check types, run every test and every code block of the docs
 	@$(if $(HAS_BROWSER),,echo "Chromium or chromedriver is missing, so tests/explore/test_browser.py is left out: 'make browser' installs them.")
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	  $(if $(HAS_BROWSER),,-m "not soak and not browser") $(ARGS)
 
 test-spark: check-java setup ## Run all tests of the Spark bridge on another Spark: SPARK=4.1
 	@python=$$($(PY) sparks.py $(SPARK)) && \
-	  $$python -m pytest tests/spark -n 2 --dist loadfile --no-loadscope-reorder -rs $(ARGS)
+	  $$python -m pytest tests/spark -n $(WORKERS) --dist loadfile --no-loadscope-reorder -rs $(ARGS)
 
 test-sparks: check-java setup ## Run a short part of them on each Spark but the newest
 	@for spark in $(OTHER_SPARKS); do \

@@ -253,7 +253,7 @@ def export(
     help="What to do with partitions that are read on a branch.",
 )
 def upgrade(target: NamedTable, branches: str) -> Created:
-    """Make a table of ours of one that another client has made, without moving a row.
+    """Turn a table that another client has made into a Phalanx table, without moving a row.
 
     That is a table of the earlier specification, or a tree of key=value folders with Lance datasets
     in it.

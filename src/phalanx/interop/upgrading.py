@@ -58,7 +58,7 @@ def upgrade(
     branches: str = REFUSE,
     storage_options: Mapping[str, str] | None = None,
 ) -> Table:
-    """Make a table of ours of one that another client has made; does nothing to one of ours.
+    """Turn a table of another client into a Phalanx table; does nothing to one that is.
 
     Args:
         uri: The root of the table.

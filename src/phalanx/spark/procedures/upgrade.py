@@ -17,10 +17,10 @@ from phalanx.spark.procedures.base import (
 
 @register
 class UpgradeProcedure(Procedure):
-    """Makes a table of ours of one that another client has made."""
+    """Turns a table that another client has made into a Phalanx table."""
 
     name = "upgrade"
-    description = "Make a table of ours of one that another client has made; no data is moved."
+    description = "Turn a table of another client into a Phalanx table; no data is moved."
     parameters = (
         TABLE,
         Parameter("branches", "STRING", "refuse or copy partitions read on a branch", "'refuse'"),
