@@ -8,6 +8,7 @@ case class Condition(name: String, state: String)
 
 object Condition {
   val Invalid: Condition = Condition("PHALANX_INVALID_INPUT", "22023")
+  val NotFound: Condition = Condition("PHALANX_NOT_FOUND", "42P01")
   val Environment: Condition = Condition("PHALANX_ENVIRONMENT", "58000")
 }
 

@@ -20,6 +20,9 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
     // With the hints, because what does not fit is refused as soon as tables are known.
     extensions.injectHintResolutionRule(new MergeSchema(_))
+    // Before Spark's own rules, whose errors say less.
+    extensions.injectHintResolutionRule(new CheckPlaces(_))
+    extensions.injectResolutionRule(new OverwriteOptions(_))
     extensions.injectPostHocResolutionRule(_ => CheckNewRowsOnly)
     extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
