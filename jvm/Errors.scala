@@ -13,8 +13,8 @@ object Condition {
 }
 
 /** What is refused with one sentence before anything runs. */
-class PhalanxRefusal(sentence: String, condition: Condition) extends AnalysisException(
-    sentence, None, None, None, Some(condition.name), Map.empty[String, String], Array.empty[QueryContext]) {
+class PhalanxRefusal(sentence: String, condition: Condition, reason: Option[Throwable] = None) extends AnalysisException(
+    sentence, None, None, reason, Some(condition.name), Map.empty[String, String], Array.empty[QueryContext]) {
   override def getSqlState: String = condition.state
 }
 

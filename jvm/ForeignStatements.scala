@@ -20,9 +20,8 @@ class ForeignStatements(spark: ParserInterface) {
   def explained(text: String)(parse: => LogicalPlan): LogicalPlan = {
     val plan = try parse catch {
       case ours: PhalanxRefusal => throw ours
-      case error: AnalysisException => throw advice(text).map { sentence =>
-        Bridge.refusal(sentence).initCause(error)
-      }.getOrElse(error)
+      case error: AnalysisException =>
+        throw advice(text).map(new PhalanxRefusal(_, Condition.Invalid, Some(error))).getOrElse(error)
     }
     plan match {
       // To Spark, DESCRIBE HISTORY t is the column t of a table of that name.

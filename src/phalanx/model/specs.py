@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -268,20 +269,20 @@ def field_names(fields: Iterable[PartitionField], schema: TableSchema) -> dict[s
 
     An id is never reused, so that a table that was replaced has `p_2` and `ts_year_2`, and one
     whose column was renamed still has the id with the old name. For people, a field is called by
-    its column as it is named now: `p`, `ts_year`. Where that is not the name of one field alone,
-    all keep their ids.
+    its column as it is named now: `p`, `ts_year`. Fields that would share a name keep their ids.
     """
     names = {field.field_id: _name(field, schema) for field in fields}
-    is_plain = len(set(names.values())) == len(names)
-    return names if is_plain else {id: id for id in names}
+    counts = Counter(names.values())
+    unique = {id: name if counts[name] == 1 else id for id, name in names.items()}
+    return unique if len(set(unique.values())) == len(unique) else {id: id for id in names}
 
 
 def _name(field: PartitionField, schema: TableSchema) -> str:
     columns = [column for column in field.sources(schema) if column is not None]
     if len(columns) < len(field.source_ids):
         return field.field_id
-    if isinstance(field.transform, Identity):
-        return ".".join(columns[0].path)
+    if isinstance(field.transform, Identity) and len(columns[0].path) == 1:
+        return columns[0].path[0]
     stem = _stem(columns, field.transform)
     is_numbered = re.fullmatch(rf"{re.escape(stem)}_\d+", field.field_id)
     return stem if is_numbered else field.field_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -61,7 +62,7 @@ class MetadataTable:
 
 #: The metadata tables by name.
 TABLES = {
-    "partitions": MetadataTable(inspect.partitions, None),
+    "partitions": MetadataTable(partial(inspect.partitions, named=True), None),
     "snapshots": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
     #: What other formats call it.
     "history": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
@@ -81,4 +82,4 @@ def schema_of(snapshot: Snapshot, name: str) -> pa.Schema:
     table = TABLES[name]
     if table.schema is not None:
         return table.schema
-    return inspect.partitions_schema(snapshot)
+    return inspect.partitions_schema(snapshot, named=True)

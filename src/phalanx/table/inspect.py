@@ -47,26 +47,28 @@ FILES = pa.schema(
 )
 
 
-def partitions(snapshot: Snapshot) -> pa.Table:
+def partitions(snapshot: Snapshot, named: bool = False) -> pa.Table:
     """One row for each leaf: its partition values and its size, version and URI.
 
-    Of earlier specs, only fields of those that still have leaves are shown.
+    Of earlier specs, only fields of those that still have leaves are shown. Columns are called by
+    the ids of fields or, if they are `named`, as people call them.
     """
-    return _partitions(snapshot, snapshot.leaves)
+    return _partitions(snapshot, snapshot.leaves, named)
 
 
-def partitions_schema(snapshot: Snapshot) -> pa.Schema:
+def partitions_schema(snapshot: Snapshot, named: bool = False) -> pa.Schema:
     """The columns of `partitions`."""
     # Without leaves there are no rows to make.
-    return _partitions(snapshot.with_leaves(snapshot.leaves.none()), snapshot.leaves).schema
+    none = snapshot.with_leaves(snapshot.leaves.none())
+    return _partitions(none, snapshot.leaves, named).schema
 
 
-def _partitions(snapshot: Snapshot, shown: LeafIndex) -> pa.Table:
+def _partitions(snapshot: Snapshot, shown: LeafIndex, named: bool) -> pa.Table:
     """The partitions of a snapshot, with a column for each field that leaves of `shown` have."""
     leaves, head = snapshot.leaves, snapshot.head
     specs = {head.spec_id, *np.unique(np.asarray(shown.spec_ids)).tolist()}
     fields = {f.field_id: f for spec in head.specs if spec.id in specs for f in spec.fields}
-    names = field_names(fields.values(), head.schema)
+    names = field_names(fields.values(), head.schema) if named else {id: id for id in fields}
     columns: dict[str, Any] = {"spec": pa.array(leaves.spec_ids, pa.int32())}
     for id, field in fields.items():
         # A partition field may have the name of one of our own columns.
