@@ -143,9 +143,8 @@ _Advice = Callable[[Named, re.Match[str]], str]
 
 def _optimize(table: Named, match: re.Match[str]) -> str:
     columns = (match["columns"] or "").strip("() \n")
-    return table.call(
-        "optimize", _argument("where", match["where"]), _argument("zorder_by", columns)
-    )
+    order = "zorder_by" if "," in columns else "sort_by"  # of one column they are the same
+    return table.call("optimize", _argument("where", match["where"]), _argument(order, columns))
 
 
 def _vacuum(table: Named, match: re.Match[str]) -> str:

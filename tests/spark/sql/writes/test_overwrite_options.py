@@ -103,9 +103,11 @@ class TestPartitionOverwriteMode:
 @needs("insert_schema_evolution")
 def test_with_a_new_column(lake, new):
     new.writeTo(lake["t"]).partitionedBy("p").create()
-    wider = new.selectExpr("*", "1 AS more").write.mode("overwrite").option("mergeSchema", "true")
-    wider.options(**WHERE).insertInto(lake["t"])
-    assert lake.rows("SELECT * FROM {db}.t") == [(9, "0", 1)]
+    for number, options in enumerate((WHERE, MODE)):
+        wider = new.selectExpr("*", f"1 AS more{number}").write.options(**options)
+        wider = wider.format("phalanx").mode("overwrite").option("mergeSchema", "true")
+        wider.save(str(lake.path / "t"))
+    assert lake.rows("SELECT * FROM {db}.t") == [(9, "0", None, 1)]
 
 
 @pytest.mark.parametrize("options", [WHERE, {"overwrite-mode": "dynamic"}])
