@@ -8,12 +8,13 @@ case class Condition(name: String, state: String)
 
 object Condition {
   val Invalid: Condition = Condition("PHALANX_INVALID_INPUT", "22023")
+  val NotFound: Condition = Condition("PHALANX_NOT_FOUND", "42P01")
   val Environment: Condition = Condition("PHALANX_ENVIRONMENT", "58000")
 }
 
 /** What is refused with one sentence before anything runs. */
-class PhalanxRefusal(sentence: String, condition: Condition) extends AnalysisException(
-    sentence, None, None, None, Some(condition.name), Map.empty[String, String], Array.empty[QueryContext]) {
+class PhalanxRefusal(sentence: String, condition: Condition, reason: Option[Throwable] = None) extends AnalysisException(
+    sentence, None, None, reason, Some(condition.name), Map.empty[String, String], Array.empty[QueryContext]) {
   override def getSqlState: String = condition.state
 }
 

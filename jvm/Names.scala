@@ -1,8 +1,9 @@
 package org.apache.spark.sql.phalanx
 
 import org.apache.spark.sql.{SparkSession, classic}
-import org.apache.spark.sql.catalyst.analysis.UnresolvedIdentifier
+import org.apache.spark.sql.catalyst.analysis.{UnresolvedIdentifier, UnresolvedRelation}
 import org.apache.spark.sql.catalyst.plans.logical.{CreateTable, CreateTableAsSelect, LogicalPlan, ReplaceTable, ReplaceTableAsSelect, TableSpecBase}
+import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.connector.catalog.{CatalogPlugin, Identifier}
 
 /** Names of tables, as a session understands them. */
@@ -41,5 +42,44 @@ object Providers {
         case _ =>
       }
     case _ =>
+  }
+}
+
+/** Refuses a path without a table, and a table of Phalanx that is to be made in a catalog of others. */
+class CheckPlaces(session: SparkSession) extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
+    case relation: UnresolvedRelation if relation.multipartIdentifier.size == 2 && relation.name.contains("/") =>
+      Names.resolved(session, relation.multipartIdentifier) match {
+        case (ours: PhalanxCatalog, _) =>
+          val path = PhalanxPath(relation.multipartIdentifier.last)
+          if (!ours.tableExists(path)) throw ours.noTableAt(path.name)
+        case _ =>
+      }
+      relation
+    case create: CreateTable if create.columns.nonEmpty => check(create, create.name, create.tableSpec)
+    case replace: ReplaceTable if replace.columns.nonEmpty => check(replace, replace.name, replace.tableSpec)
+    case create: CreateTableAsSelect => check(create, create.name, create.tableSpec)
+    case replace: ReplaceTableAsSelect => check(replace, replace.name, replace.tableSpec)
+  }
+
+  private def check(plan: LogicalPlan, table: LogicalPlan, spec: TableSpecBase): LogicalPlan = {
+    (table, spec.provider) match {
+      case (UnresolvedIdentifier(name, _), Some(provider)) if provider.equalsIgnoreCase(PhalanxSource.catalog) =>
+        Names.resolved(session, name) match {
+          case (_: PhalanxCatalog, _) =>
+          case (other, ident) => throw Bridge.refusal(s"${other.name()} is no catalog of Phalanx: create the table " +
+            s"in one, such as ${ours.getOrElse("lake")}.${(ident.namespace() :+ ident.name()).mkString(".")}")
+        }
+      case _ =>
+    }
+    plan
+  }
+
+  /** The name of a catalog of Phalanx, other than that of paths. */
+  private def ours: Option[String] = {
+    val Catalog = """spark\.sql\.catalog\.(\w+)""".r
+    session.conf.getAll.collectFirst {
+      case (Catalog(name), kind) if kind == classOf[PhalanxCatalog].getName && name != PhalanxSource.catalog => name
+    }
   }
 }

@@ -54,9 +54,16 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
 
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
     val reply = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
-    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
+    if (reply.has("missing")) ident match {
+      case path: PhalanxPath => throw noTableAt(path.name)
+      case _ => throw new NoSuchTableException(catalog +: parts(ident))
+    }
     table(ident, reply)
   }
+
+  /** The refusal of a path without a table. */
+  def noTableAt(path: String): Exception =
+    Bridge.refusal(s"there is no table at $path", Condition.NotFound)
 
   override protected def table(ident: Identifier, described: JsonNode): Table =
     new PhalanxTable(catalog +: parts(ident), described)
@@ -198,6 +205,10 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
     if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
   }
 
+  /** What to write instead of a statement of another format about a table. */
+  def instead(ident: Identifier, text: String): Option[String] =
+    Option(call("foreign_statement", "ident" -> parts(ident), "text" -> text).get("sentence")).map(_.asText())
+
   private def position(position: ColumnPosition): Any = position match {
     case after: After => Map("after" -> after.column)
     case _: First => "first"
@@ -254,18 +265,21 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
 
   // Procedures
 
-  private lazy val procedures: Map[String, JsonNode] =
-    Json.each(call("list_procedures").get("procedures")).map(p => p.get("name").asText() -> p).toMap
+  private lazy val listed: JsonNode = call("list_procedures")
 
+  private lazy val procedures: Map[String, JsonNode] =
+    Json.each(listed.get("procedures")).map(p => p.get("name").asText() -> p).toMap
+
+  /** All of them, whatever the namespace is: they are for tables of any. */
   override def listProcedures(namespace: Array[String]): Array[Identifier] =
-    if (namespace.sameElements(Array("system"))) procedures.keys.toArray.sorted.map(Identifier.of(namespace, _))
-    else Array.empty
+    procedures.keys.toArray.sorted.map(Identifier.of(Array("system"), _))
 
   override def loadProcedure(ident: Identifier): UnboundProcedure = {
     val described = procedures.get(ident.name())
     if (described.isEmpty || !ident.namespace().sameElements(Array("system"))) {
-      val known = procedures.keys.toSeq.sorted.mkString(", ")
-      throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: system has $known")
+      val known = Option(listed.get("instead").get(ident.name())).map(ours => s"use $catalog.system.${ours.asText()}")
+        .getOrElse("system has " + procedures.keys.toSeq.sorted.mkString(", "))
+      throw Bridge.refusal(s"there is no procedure ${parts(ident).mkString(".")}: $known")
     }
     new PhalanxProcedure(catalog, described.get, () => settings)
   }

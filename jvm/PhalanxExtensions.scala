@@ -3,8 +3,9 @@ package org.apache.spark.sql.phalanx
 import java.util
 
 import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
@@ -20,7 +21,11 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
     // With the hints, because what does not fit is refused as soon as tables are known.
     extensions.injectHintResolutionRule(new MergeSchema(_))
+    // Before Spark's own rules, whose errors say less.
+    extensions.injectHintResolutionRule(new CheckPlaces(_))
+    extensions.injectResolutionRule(new OverwriteOptions(_))
     extensions.injectPostHocResolutionRule(_ => CheckNewRowsOnly)
+    extensions.injectPostHocResolutionRule(_ => ShowAsCreated)
     extensions.injectOptimizerRule(_ => MarkScans)
     extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
     // Where a query is planned as it runs, and where it is planned before.
@@ -28,6 +33,17 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectColumnar(_ => new ColumnarRule {
       override def preColumnarTransitions: Rule[SparkPlan] = SayWhyShuffled
     })
+  }
+}
+
+/** SHOW CREATE TABLE leaves the version out: no statement gives a table one. */
+object ShowAsCreated extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
+    case show: ShowCreateTable => show.child match {
+      case resolved @ ResolvedTable(_, _, table: PhalanxTable, _) =>
+        show.copy(child = resolved.copy(table = table.withoutProperty("version")))
+      case _ => show
+    }
   }
 }
 

@@ -19,8 +19,9 @@ import org.apache.spark.sql.types.{DataType, StructType}
 class PhalanxParser(spark: ParserInterface) extends SparkParser(spark) {
   private val Alter = """(?is)\s*ALTER\s+TABLE\s+(.+?)\s+(ADD|DROP|REPLACE)\s+PARTITION\s+FIELD\s+(.+?)\s*;?\s*""".r
   private val Replaced = """(?is)(.+?)\s+WITH\s+(.+)""".r
+  private val foreign = new ForeignStatements(spark)
 
-  override protected def ours(text: String): Option[LogicalPlan] = text match {
+  private def ours(text: String): Option[LogicalPlan] = text match {
     case Alter(table, action, field) =>
       val name = spark.parseMultipartIdentifier(table)
       if (isTheirs(name, text)) None else Some((action.toUpperCase, field) match {
@@ -37,8 +38,10 @@ class PhalanxParser(spark: ParserInterface) extends SparkParser(spark) {
     !Names.resolved(classic.SparkSession.active, name)._1.isInstanceOf[PhalanxCatalog] &&
       Try(spark.parsePlan(text)).isSuccess
 
-  override def parsePlan(text: String): LogicalPlan =
-    ours(text).getOrElse(Providers.checked(spark.parsePlan(text)))
+  override protected def parsed(text: String)(theirs: => LogicalPlan): LogicalPlan =
+    ours(text).getOrElse(foreign.explained(text)(Providers.checked(theirs)))
+
+  override def parsePlan(text: String): LogicalPlan = parsed(text)(spark.parsePlan(text))
   override def parseExpression(text: String): Expression = spark.parseExpression(text)
   override def parseTableIdentifier(text: String): TableIdentifier = spark.parseTableIdentifier(text)
   override def parseFunctionIdentifier(text: String): FunctionIdentifier =

@@ -79,9 +79,19 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
   }
 
   override def build(): Scan = answer match {
-    case Some(reply) if reply.get("complete").asBoolean() => new PhalanxAnswer(table, reply)
-    case Some(reply) => new PhalanxPartialAnswer(table, reply)
+    case Some(reply) =>
+      ReadOptions.check(options)
+      if (reply.get("complete").asBoolean()) new PhalanxAnswer(table, reply) else new PhalanxPartialAnswer(table, reply)
     case None => new PhalanxScan(table, required, pushed, byKey, limit, options)
+  }
+}
+
+/** The options of a batch read. Those of a stream go to Python when it starts. */
+private object ReadOptions {
+  /** Let Python refuse those that it must not ignore. Most reads have none, and ask nothing. */
+  def check(options: CaseInsensitiveStringMap): Unit = {
+    val given = options.asCaseSensitiveMap().asScala.keys.filterNot(name => name == "path" || name.startsWith("phalanx."))
+    if (given.nonEmpty) Bridge.call("check_read", "options" -> given)
   }
 }
 
@@ -160,7 +170,9 @@ class PhalanxScan(
 
   override def readSchema(): StructType = struct
 
-  override def toBatch: Batch = this
+  private lazy val checked: Unit = ReadOptions.check(options)
+
+  override def toBatch: Batch = { checked; this }
 
   private var stream: Option[PhalanxStream] = None
 

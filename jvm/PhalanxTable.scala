@@ -5,6 +5,7 @@ import java.util
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
@@ -42,6 +43,13 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
 
   override def properties(): util.Map[String, String] =
     described.get("properties").properties().asScala.map(e => e.getKey -> e.getValue.asText()).toMap.asJava
+
+  /** The same table as statements show it that leave a property out. */
+  def withoutProperty(name: String): PhalanxTable = {
+    val copy = described.deepCopy[ObjectNode]()
+    copy.get("properties").asInstanceOf[ObjectNode].remove(name)
+    new PhalanxTable(names, copy, hasFunctions)
+  }
 
   override def capabilities(): util.Set[TableCapability] =
     abilities.map(TableCapability.valueOf).toSet.asJava

@@ -48,11 +48,18 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
   /** The stream that writes, by the id that its checkpoint keeps for it. */
   private var query: Option[String] = None
 
+  /** Whether the write itself creates the table, at a path that has none. */
+  private def isFirst: Boolean = table match {
+    case staged: PhalanxStagedTable => staged.atOnce
+    case _ => false
+  }
+
   private lazy val plan: JsonNode = Bridge.call("start_write",
     "table" -> table.handle,
     "query" -> query,
     "functions" -> table.hasFunctions,
     "mode" -> mode,
+    "is_first" -> isFirst,
     "filters" -> replaced.map(Json.expression),
     "schema" -> info.schema().json,
     "options" -> info.options().asCaseSensitiveMap(),

@@ -5,9 +5,9 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 
 /** What a parser of this Spark has besides the methods that they all have. */
 abstract class SparkParser(spark: ParserInterface) extends ParserInterface {
-  /** The plan of a statement that is ours. */
-  protected def ours(text: String): Option[LogicalPlan]
+  /** The plan of a statement, where `theirs` is what parsers behind this one make of it. */
+  protected def parsed(text: String)(theirs: => LogicalPlan): LogicalPlan
 
   override def parsePlanWithParameters(text: String, context: ParameterContext): LogicalPlan =
-    ours(text).getOrElse(Providers.checked(spark.parsePlanWithParameters(text, context)))
+    parsed(text)(spark.parsePlanWithParameters(text, context))
 }

@@ -2,6 +2,7 @@ package org.apache.spark.sql.phalanx
 
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation
+import org.apache.spark.sql.catalyst.expressions.Expression
 import org.apache.spark.sql.catalyst.plans.logical._
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
@@ -26,4 +27,15 @@ class MergeSchema(session: SparkSession) extends Rule[LogicalPlan] {
         case relation: DataSourceV2Relation => relation.table.isInstanceOf[PhalanxTable]
         case _ => false
       })
+}
+
+/** A write that replaces some rows as one that replaces others. */
+object Overwrites {
+  def partitions(write: OverwriteByExpression): OverwritePartitionsDynamic =
+    OverwritePartitionsDynamic(
+      write.table, write.query, write.writeOptions, write.isByName, write.withSchemaEvolution)
+
+  def matching(write: OverwritePartitionsDynamic, condition: Expression): OverwriteByExpression =
+    OverwriteByExpression(
+      write.table, condition, write.query, write.writeOptions, write.isByName, write.withSchemaEvolution)
 }

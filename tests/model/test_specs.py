@@ -14,6 +14,7 @@ from phalanx.model.specs import (
     PartitionSpec,
     build_spec,
     expr,
+    field_names,
     lone_units,
 )
 from phalanx.model.transforms import (
@@ -275,6 +276,25 @@ def test_ids_follow_the_column_not_its_name():
     second = build_spec(2, ["land", "year(ts)"], renamed, [first])
     assert ids(second) == ["country", "ts_year"]
     assert second.spell(renamed) == ["land", "year(ts)"]
+
+
+def test_what_people_call_fields():
+    """By the column as it is named now, and without the number of an id that was taken."""
+    first = build_spec(1, ["country", "bucket(16, id)", "year(ts)"], SCHEMA)
+    replaced = TableSchema.assign(SCHEMA.arrow, max(SCHEMA.field_ids) + 1)
+    second = build_spec(
+        2, ["country", "year(ts)", expr("upper(col0)", ["country"], "region_7")], replaced, [first]
+    )
+    assert ids(second) == ["country_2", "ts_year_2", "region_7"]
+    assert list(field_names(second.fields, replaced).values()) == ["country", "ts_year", "region_7"]
+    fields = [f.with_name("land") if f.name == "country" else f for f in SCHEMA.tagged]
+    renamed = TableSchema(pa.schema(fields))
+    assert field_names(first.fields, renamed)["country"] == "land"
+    # A dropped column has no name any more.
+    assert field_names(first.fields, replaced)["country"] == "country"
+    # Two buckets of one column: which is which, only the ids say.
+    both = build_spec(3, ["bucket(16, id)", "bucket(32, id)", "country"], SCHEMA, [first])
+    assert list(field_names(both.fields, renamed).values()) == ["id_bucket", "id_bucket_2", "land"]
 
 
 def test_a_widened_source_keeps_the_id_and_widens_the_type():

@@ -282,3 +282,18 @@ class TestFitting:
         schema = pa.schema([pa.field("a", pa.int64(), False), ("b", pa.int64())])
         with pytest.raises(InvalidInput, match="'a' holds NULL, and it must not be NULL"):
             self.fit(schema, pa.record_batch({"b": [1]}))
+
+
+@pytest.mark.parametrize("mode", ["append", "table", "partitions", "where"])
+@pytest.mark.parametrize("option", [{"ReplaceWhere": "id = 1"}, {"overwrite-mode": "dynamic"}])
+def test_options_that_spark_has_not_followed_are_refused(make, mode, option):
+    """A session without the extension of Phalanx does not know them, and would replace too much."""
+    handle = Handle.of(make()._snapshot).to_json()
+    request = {"table": handle, "options": option, "conf": {}, "filters": [], "mode": mode}
+    request |= {"functions": True, "schema": json.dumps(spark_schema(SCHEMA)), "query": None}
+    if mode == "append" and "overwrite-mode" in option:
+        assert call("start_write", **request)["job"]["mode"] == "append"
+        return
+    with pytest.raises(InvalidInput, match=r"use writeTo\(t\)\.overwrite"):
+        call("start_write", **request)
+    assert call("start_write", **request, is_first=True)["job"]["mode"] == mode

@@ -21,6 +21,15 @@ def table(tmp_path_factory):
 
 
 class TestPartitions:
+    def test_fields_of_specs_that_have_leaves(self, tmp_path):
+        table = phalanx.create(tmp_path, SCHEMA, ["country"])
+        assert "country" in table.partitions().schema.names
+        table.append([{"id": 1, "day": DAY, "country": "US"}])
+        table.evolve_partitioning(["day"])
+        assert table.partitions().schema.names[:4] == ["spec", "country", "day", "rows"]
+        table.rewrite()
+        assert table.partitions().schema.names[:3] == ["spec", "day", "rows"]
+
     def test_one_row_for_each_leaf(self, table):
         found = table.partitions()
         assert found.schema.names == [

@@ -50,6 +50,26 @@ class TestExpire:
         expire_snapshots(table._snapshot, DAY)
         assert table.refresh().version == 4
 
+    def test_those_before_a_time(self, table):
+        times = table.snapshots()["committed_at"].to_pylist()
+        later = dt.datetime.now(dt.UTC) + DAY
+        # Version 2 was replaced when version 3 was committed, a little before its files show.
+        before = expire_snapshots(table._snapshot, times[1], dry_run=True)
+        assert before.snapshots == ()
+        naive = times[3].astimezone(dt.UTC).replace(tzinfo=None)
+        assert 3 not in expire_snapshots(table._snapshot, naive, dry_run=True).snapshots
+        assert expire_snapshots(table._snapshot, later, dry_run=True).snapshots == (1, 2, 3)
+
+    def test_the_last_ones_are_retained(self, table):
+        table.set_properties({"retention.min_snapshots": "4"})
+        kept = [
+            table.expire_snapshots(NOTHING, True, retain_last=number).oldest
+            for number in (None, 1, 3, 9)
+        ]
+        assert kept == [2, 5, 3, 1]
+        with pytest.raises(InvalidInput, match="retain_last is a whole number from 1, not 0"):
+            table.expire_snapshots(retain_last=0)
+
     def test_tags_are_kept(self, table, root):
         table.tag("kept", 2)
         expire_snapshots(table._snapshot, NOTHING)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -244,8 +245,7 @@ def _field(
     if existing is not None:
         return PartitionField(existing.field_id, sources, transform, result)
     if name is None:
-        stem = "_".join("_".join(column.path) for column in columns) + transform.suffix
-        stem = re.sub(r"[^\w\-]", "_", stem)
+        stem = _stem(columns, transform)
         name, number = stem, 2
         while name in known:
             name, number = f"{stem}_{number}", number + 1
@@ -257,6 +257,36 @@ def _field(
     if not _FIELD_ID.fullmatch(name):
         raise InvalidInput(f"a partition field cannot be called {name!r}: use letters, digits, _ -")
     return PartitionField(name, sources, transform, result)
+
+
+def _stem(columns: Sequence[Column], transform: Transform) -> str:
+    """The id that a new field gets if no earlier one has it."""
+    stem = "_".join("_".join(column.path) for column in columns) + transform.suffix
+    return re.sub(r"[^\w\-]", "_", stem)
+
+
+def field_names(fields: Iterable[PartitionField], schema: TableSchema) -> dict[str, str]:
+    """What fields are called for people, by their ids.
+
+    An id is never reused, so that a table that was replaced has `p_2` and `ts_year_2`, and one
+    whose column was renamed still has the id with the old name. For people, a field is called by
+    its column as it is named now: `p`, `ts_year`. Fields that would share a name keep their ids.
+    """
+    names = {field.field_id: _name(field, schema) for field in fields}
+    counts = Counter(names.values())
+    unique = {id: name if counts[name] == 1 else id for id, name in names.items()}
+    return unique if len(set(unique.values())) == len(unique) else {id: id for id in names}
+
+
+def _name(field: PartitionField, schema: TableSchema) -> str:
+    columns = [column for column in field.sources(schema) if column is not None]
+    if len(columns) < len(field.source_ids):
+        return field.field_id
+    if isinstance(field.transform, Identity) and len(columns[0].path) == 1:
+        return columns[0].path[0]
+    stem = _stem(columns, field.transform)
+    is_numbered = re.fullmatch(rf"{re.escape(stem)}_\d+", field.field_id)
+    return stem if is_numbered else field.field_id
 
 
 def _parse_entry(

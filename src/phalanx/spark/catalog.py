@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists, TableNotFound
 from phalanx.model.properties import DERIVED, TRANSACTIONS
+from phalanx.model.specs import field_names
 from phalanx.spark import features, metadata_tables
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle, declaration_of, open_snapshot
@@ -92,7 +93,12 @@ def load_table(request: LoadTable) -> Reply:
     if "schema" in declared:
         declared["schema"] = json.loads(declared["schema"])
     opened = _opened(
-        request.warehouse, request.ident, request.version, request.time, declaration_of(declared)
+        request.warehouse,
+        request.ident,
+        request.version,
+        request.time,
+        declaration_of(declared),
+        request.zone,
     )
     if opened is None:
         return {"missing": True}
@@ -117,6 +123,7 @@ def _opened(
     version: str | None = None,
     micros: int | None = None,
     declaration: Declaration | None = None,
+    zone: str = "UTC",
 ) -> tuple[Snapshot, str | None] | None:
     """The snapshot of a table, and which of its metadata tables is meant, if one is.
 
@@ -129,7 +136,7 @@ def _opened(
         for location in warehouse.places(named):
             location.declaration = declaration
             try:
-                return open_snapshot(location, version, micros), about
+                return open_snapshot(location, version, micros, zone), about
             except TableNotFound:
                 if (version is not None or micros is not None) and manifest.exists(location):
                     raise
@@ -176,12 +183,13 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
 
 
 def _partition_schema(head: Head) -> Reply:
-    """What names a partition in Spark: the fields of the current spec, by their ids.
+    """What names a partition in Spark: the fields of the current spec.
 
     Nothing does if Spark has no type for one of them.
     """
+    names = field_names(head.spec.fields, head.schema)
     try:
-        fields = [pa.field(field.field_id, field.result_type) for field in head.spec.fields]
+        fields = [pa.field(names[field.field_id], field.result_type) for field in head.spec.fields]
         return spark_schema(pa.schema(fields))
     except InvalidInput:
         return {"type": "struct", "fields": []}

@@ -40,6 +40,8 @@ class Setting(Generic[T]):
     conf: str | None = None
     #: The property of a table that says the same.
     table: Property[T] | None = None
+    #: Other names of the option, which users of other formats know.
+    aliases: tuple[str, ...] = ()
 
     @staticmethod
     def of_property(declared: Property[T]) -> Setting[T]:
@@ -82,8 +84,8 @@ def is_given(setting: Setting[Any], options: Mapping[str, str]) -> bool:
 
 
 def _option(setting: Setting[Any], options: Mapping[str, str]) -> str | None:
-    wanted = setting.option and setting.option.lower()
-    return next((text for name, text in options.items() if name.lower() == wanted), None)
+    wanted = {name.lower() for name in (setting.option, *setting.aliases) if name}
+    return next((text for name, text in options.items() if name.lower() in wanted), None)
 
 
 # Confs of a session
@@ -146,6 +148,28 @@ MERGE_SCHEMA = Setting(
     "EVOLUTION` does in SQL",
     option="mergeSchema",
 )
+
+
+def _overwrite_mode(text: str) -> str:
+    return properties.one_of("static", "dynamic").parse(text.lower())
+
+
+#: Scala carries these two out, and takes them off the write: what is left has no effect there.
+REPLACE_WHERE = Setting[str | None](
+    TEXT,
+    None,
+    'with `mode("overwrite")`: replaces only the rows that match a condition, such as '
+    "`day = '2026-11-15'`, as `overwrite(condition)` does",
+    option="replaceWhere",
+)
+OVERWRITE_MODE = Setting[str | None](
+    Kind("'static' or 'dynamic'", _overwrite_mode),
+    None,
+    'with `mode("overwrite")`: `dynamic` replaces only the partitions that get rows, `static` all '
+    "rows; also called `overwrite-mode`",
+    option="partitionOverwriteMode",
+    aliases=("overwrite-mode",),
+)
 ISOLATION = Setting.of_property(properties.ISOLATION)
 DISTRIBUTION = Setting.of_property(properties.DISTRIBUTION)
 FILE_BYTES = Setting.of_property(properties.FILE_BYTES)
@@ -160,6 +184,8 @@ WRITE = (
     TRANSACTION_ID,
     PARTITION_BY,
     MERGE_SCHEMA,
+    REPLACE_WHERE,
+    OVERWRITE_MODE,
     ISOLATION,
     DISTRIBUTION,
     FILE_BYTES,

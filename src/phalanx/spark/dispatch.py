@@ -61,6 +61,7 @@ OPERATIONS = {
         ("partitions", False, ("drop_partitions",)),
         ("alter", True, ("can_widen",)),
         ("alter", False, ("alter_table", "alter_partitioning")),
+        ("foreign", True, ("check_read", "foreign_statement")),
         ("planner", True, ("push_filters", "partition_keys", "plan_scan", "scan_tasks")),
         ("aggregates", True, ("aggregate",)),
         ("writer", True, ("start_write", "can_delete")),

@@ -12,11 +12,12 @@ from typing import Any
 
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.lru import LruCache
+from phalanx.spark.times import version_of
 from phalanx.spark.transforms import entries_of
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.storage.location import Declaration, Location
 from phalanx.storage.manifest import NoManifest
-from phalanx.transaction.snapshot import Snapshot, Version
+from phalanx.transaction.snapshot import Snapshot
 
 _KEPT = 16
 
@@ -32,7 +33,7 @@ class Handle:
     #: The transaction that made the version. Another table at the same place has another one.
     transaction: str
     options: Mapping[str, str] | None = None
-    #: The metadata table that is meant: `partitions`, `snapshots`, `files` or `specs`.
+    #: The metadata table that is meant, such as `partitions`.
     about: str | None = None
     #: The id of the table.
     table: str = ""
@@ -129,11 +130,18 @@ def remember(snapshot: Snapshot) -> None:
     _recent.put(key, snapshot)
 
 
-def open_snapshot(location: Location, version: str | None, micros: int | None) -> Snapshot:
-    """The newest snapshot, or the one of a version, a tag or a time in microseconds."""
+def open_snapshot(
+    location: Location, version: str | None, micros: int | None, zone: str
+) -> Snapshot:
+    """The newest snapshot, or the one of a version, a tag or a time.
+
+    A time comes in microseconds, or in place of a version as text, in the time zone `zone`.
+    """
     if micros is not None:
-        moment: Version = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
+        moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)
         return Snapshot.at(location, moment)
+    newest = Snapshot.latest(location)
     if version is None:
-        return Snapshot.latest(location)
-    return Snapshot.at(location, int(version) if version.isdigit() else version)
+        return newest
+    newest.refuse_weak("opened at a version")
+    return newest.find(version_of(version, zone, newest))

@@ -1,9 +1,10 @@
-"""Metadata tables: `<table>.partitions`, `.snapshots`, `.files`, `.specs` and `.indexes`."""
+"""Metadata tables: `<table>.partitions`, `.snapshots`, `.tags`, `.files`, `.specs`, `.indexes`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -40,6 +41,15 @@ def _specs(snapshot: Snapshot) -> pa.Table:
     return pa.Table.from_pylist(rows, _SPECS)
 
 
+_TAGS = pa.schema([("name", pa.string()), ("version", pa.int64())])
+
+
+def _tags(snapshot: Snapshot) -> pa.Table:
+    """One row for each tag."""
+    tags = sorted(snapshot.tags().items())
+    return pa.Table.from_pylist([{"name": n, "version": tag.version} for n, tag in tags], _TAGS)
+
+
 @dataclass(frozen=True)
 class MetadataTable:
     """One metadata table."""
@@ -52,8 +62,11 @@ class MetadataTable:
 
 #: The metadata tables by name.
 TABLES = {
-    "partitions": MetadataTable(inspect.partitions, None),
+    "partitions": MetadataTable(partial(inspect.partitions, named=True), None),
     "snapshots": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
+    #: What other formats call it.
+    "history": MetadataTable(inspect.snapshots, inspect.SNAPSHOTS),
+    "tags": MetadataTable(_tags, _TAGS),
     "files": MetadataTable(inspect.files, inspect.FILES),
     "specs": MetadataTable(_specs, _SPECS),
     "indexes": MetadataTable(indexes.indexes, indexes.INDEXES),
@@ -69,5 +82,4 @@ def schema_of(snapshot: Snapshot, name: str) -> pa.Schema:
     table = TABLES[name]
     if table.schema is not None:
         return table.schema
-    # Without leaves there are no rows to make.
-    return table.rows(snapshot.with_leaves(snapshot.leaves.none())).schema
+    return inspect.partitions_schema(snapshot, named=True)

@@ -1,7 +1,7 @@
 """SHOW PARTITIONS, and what drops or empties partitions by their values.
 
-A partition is named by the values of its partition fields: `ts_year=2026/ts_month=11`. Only those
-of the current spec have such names.
+A partition is named by the values of its partition fields: `ts_year=2026/country=US`. The names are
+those of `specs.field_names`, and only partitions of the current spec have them.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from phalanx.errors import InvalidInput
 from phalanx.model import statistics
 from phalanx.model.predicates import Predicate
 from phalanx.spark import features
@@ -20,6 +21,8 @@ from phalanx.spark.conf import (
     DISTRIBUTION,
     FILE_BYTES,
     ISOLATION,
+    OVERWRITE_MODE,
+    REPLACE_WHERE,
     TRANSACTION_ID,
     is_given,
     resolve,
@@ -78,6 +81,8 @@ class StartWrite(Request):
 
     table: Handle | Stage
     mode: str
+    #: Whether the write itself creates the table, at a path that has none.
+    is_first: bool = False
     filters: Sequence[Expression]
     #: The columns of the rows, as Spark's JSON.
     schema: str
@@ -91,7 +96,11 @@ class StartWrite(Request):
 
 @operation(StartWrite)
 def start_write(request: StartWrite) -> Reply:
-    """Decide how rows are written: which task gets which, and what it does with them."""
+    """Decide how rows are written: which task gets which, and what it does with them.
+
+    Raises InvalidInput for options that the write cannot follow.
+    """
+    _check_replaced(request)
     target, schema = request.table, json.loads(request.schema)
     if request.query is not None:
         target = sink.target(target, request.options)
@@ -124,6 +133,30 @@ def start_write(request: StartWrite) -> Reply:
         "task_bytes": _TASK_BYTES,
         "schema": schema,
     }
+
+
+def _check_replaced(request: StartWrite) -> None:
+    """Raise InvalidInput for options that say what is replaced, where something else would be.
+
+    Those that Spark's plan follows do not arrive here. At a path without a table there is nothing
+    to replace, and an append replaces nothing in any mode.
+    """
+    options, is_staged = request.options, isinstance(request.table, Stage)
+    mode = resolve(OVERWRITE_MODE, options)
+    filters = is_given(REPLACE_WHERE, options)
+    if request.is_first:
+        return
+    if filters and mode is not None:
+        raise InvalidInput(
+            "a write replaces what matches a condition, or partitions: give only one of the "
+            f"options {REPLACE_WHERE.option} and {OVERWRITE_MODE.option}"
+        )
+    if filters or (mode is not None and (is_staged or request.mode != "append")):
+        name = REPLACE_WHERE.option if filters else OVERWRITE_MODE.option
+        raise InvalidInput(
+            f"the option {name} is for mode('overwrite') with insertInto or save: for this write "
+            "use writeTo(t).overwrite(condition) or writeTo(t).overwritePartitions()"
+        )
 
 
 @dataclass(frozen=True)

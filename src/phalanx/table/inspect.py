@@ -14,9 +14,10 @@ from phalanx.model.expressions import plain_type
 from phalanx.model.predicates import Predicate
 from phalanx.model.pruning import PartitionColumn, column_of
 from phalanx.model.schema import extract
-from phalanx.model.specs import PartitionField
+from phalanx.model.specs import PartitionField, field_names
 from phalanx.model.transforms import Identity
 from phalanx.storage.leaf import Leaf
+from phalanx.storage.leaf_index import LeafIndex
 from phalanx.table.filters import Filter, predicate_of
 from phalanx.table.plan import Plan, values_of
 from phalanx.table.scan import Scan
@@ -46,14 +47,32 @@ FILES = pa.schema(
 )
 
 
-def partitions(snapshot: Snapshot) -> pa.Table:
-    """One row for each leaf: its partition values and its size, version and URI."""
+def partitions(snapshot: Snapshot, named: bool = False) -> pa.Table:
+    """One row for each leaf: its partition values and its size, version and URI.
+
+    Of earlier specs, only fields of those that still have leaves are shown. Columns are called by
+    the ids of fields or, if they are `named`, as people call them.
+    """
+    return _partitions(snapshot, snapshot.leaves, named)
+
+
+def partitions_schema(snapshot: Snapshot, named: bool = False) -> pa.Schema:
+    """The columns of `partitions`."""
+    # Without leaves there are no rows to make.
+    none = snapshot.with_leaves(snapshot.leaves.none())
+    return _partitions(none, snapshot.leaves, named).schema
+
+
+def _partitions(snapshot: Snapshot, shown: LeafIndex, named: bool) -> pa.Table:
+    """The partitions of a snapshot, with a column for each field that leaves of `shown` have."""
     leaves, head = snapshot.leaves, snapshot.head
-    fields = {f.field_id: f for spec in head.specs for f in spec.fields}
+    specs = {head.spec_id, *np.unique(np.asarray(shown.spec_ids)).tolist()}
+    fields = {f.field_id: f for spec in head.specs if spec.id in specs for f in spec.fields}
+    names = field_names(fields.values(), head.schema) if named else {id: id for id in fields}
     columns: dict[str, Any] = {"spec": pa.array(leaves.spec_ids, pa.int32())}
     for id, field in fields.items():
         # A partition field may have the name of one of our own columns.
-        name = f"partition.{id}" if id in _OF_LEAVES else id
+        name = f"partition.{names[id]}" if names[id] in _OF_LEAVES else names[id]
         columns[name] = leaves.column(field.column_name).arrow()
     sizes = _sizes(snapshot) if head.transactions == "weak" else {}
     for name in ("row_count", "byte_count", "fragment_count"):

@@ -12,7 +12,7 @@ import contextlib
 import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from phalanx.errors import InvalidInput, PhalanxError, TableNotFound
@@ -51,14 +51,19 @@ class ExpireReport:
 
 
 def expire_snapshots(
-    snapshot: Snapshot, older_than: dt.timedelta | str | None = None, dry_run: bool = False
+    snapshot: Snapshot,
+    older_than: dt.timedelta | dt.datetime | str | None = None,
+    dry_run: bool = False,
+    retain_last: int | None = None,
 ) -> ExpireReport:
     """Expire the snapshots that were replaced longer ago than `older_than`; tagged ones are kept.
 
-    Without an age the property `retention.snapshots` decides. No file is deleted. Raises
-    InvalidInput for a negative age, and ConflictError if other transactions kept committing.
+    Without an age the property `retention.snapshots` decides, and without `retain_last` the
+    property `retention.min_snapshots`. No file is deleted. Raises InvalidInput for a negative age
+    or nothing to retain, and ConflictError if other transactions kept committing.
     """
-    expired = expire(snapshot.location, RetentionPolicy.of(older_than), "expire", dry_run)
+    policy = replace(RetentionPolicy.of(older_than), at_least=_at_least(retain_last))
+    expired = expire(snapshot.location, policy, "expire", dry_run)
     return ExpireReport(dry_run, expired.snapshots, expired.row_count, expired.oldest)
 
 
@@ -71,12 +76,17 @@ class RetentionPolicy:
     now: dt.datetime
     #: How long the files of an expired snapshot are kept after it was replaced, for its readers.
     file_age: dt.timedelta = dt.timedelta(0)
+    #: How many of the newest snapshots are kept in any case; None if the properties decide.
+    at_least: int | None = None
 
     @staticmethod
-    def of(older_than: dt.timedelta | str | None) -> RetentionPolicy:
-        """The policy as of now. Raises InvalidInput unless the age is 0 or more."""
-        older_than = age_of(older_than)
-        return RetentionPolicy(older_than, dt.datetime.now(dt.UTC))
+    def of(older_than: dt.timedelta | dt.datetime | str | None) -> RetentionPolicy:
+        """The policy as of now; a time means its age. Raises InvalidInput for a negative age."""
+        now = dt.datetime.now(dt.UTC)
+        if isinstance(older_than, dt.datetime):
+            zoned = older_than if older_than.tzinfo else older_than.replace(tzinfo=dt.UTC)
+            older_than = max(now - zoned, dt.timedelta(0))
+        return RetentionPolicy(age_of(older_than), now)
 
     def cutoff(self, head: Head) -> dt.datetime:
         """The time of expiry: snapshots that were replaced before it expire."""
@@ -92,7 +102,14 @@ class RetentionPolicy:
 
     def retention(self, newest: Snapshot) -> Retention:
         """The snapshots that this policy keeps."""
-        return Retention.of(newest, self.cutoff(newest.head), self.ago(self.file_age))
+        cutoff, files_since = self.cutoff(newest.head), self.ago(self.file_age)
+        return Retention.of(newest, cutoff, files_since, self.at_least)
+
+
+def _at_least(retain_last: int | None) -> int | None:
+    if retain_last is not None and retain_last < 1:
+        raise InvalidInput(f"retain_last is a whole number from 1, not {retain_last}")
+    return retain_last
 
 
 def age_of(age: dt.timedelta | str | None) -> dt.timedelta | None:
@@ -126,11 +143,15 @@ class Retention:
 
     @staticmethod
     def of(
-        newest: Snapshot, cutoff: dt.datetime | None, files_since: dt.datetime | None = None
+        newest: Snapshot,
+        cutoff: dt.datetime | None,
+        files_since: dt.datetime | None = None,
+        at_least: int | None = None,
     ) -> Retention:
         """The snapshots that are kept if those that were replaced before `cutoff` expire.
 
-        The newest `retention.min_snapshots` snapshots do not expire. Files are also kept for
+        The newest `at_least` snapshots do not expire, or else as many as the property
+        `retention.min_snapshots` says. Files are also kept for
         snapshots that were the newest after `files_since`. Without a cutoff nothing expires, and
         these are the snapshots that can be opened now.
         """
@@ -158,7 +179,8 @@ class Retention:
                 oldest, first_open = sequence, version
                 break
         oldest = min(oldest, head.sequence)
-        least = head.sequence - KEEP_AT_LEAST.of(head.properties) + 1
+        count = KEEP_AT_LEAST.of(head.properties) if at_least is None else at_least
+        least = head.sequence - count + 1
         for earlier in range(max(head.oldest, least), oldest) if cutoff is not None else ():
             with contextlib.suppress(TableNotFound):
                 oldest, first_open = earlier, newest.go_to(earlier).manifest.version

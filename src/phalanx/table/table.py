@@ -1089,7 +1089,7 @@ class Table(ArrowDataset):
     @_naming_failures
     def vacuum(
         self,
-        older_than: dt.timedelta | str | None = None,
+        older_than: dt.timedelta | dt.datetime | str | None = None,
         dry_run: bool = False,
         force: bool = False,
         *,
@@ -1101,9 +1101,9 @@ class Table(ArrowDataset):
 
         Args:
             older_than: Expire snapshots that were replaced longer ago than this, and delete
-                unreferenced files older than this: a timedelta, or text such as "7 days". It takes
-                precedence over the property `retention.snapshots`. By default, the property decides
-                for snapshots, and files are deleted after 7 days.
+                unreferenced files older than this: a timedelta, text such as "7 days", or a
+                datetime. It takes precedence over the property `retention.snapshots`. By default,
+                the property decides for snapshots, and files are deleted after 7 days.
             dry_run: Report what would be deleted, and delete nothing.
             force: Allow an age of less than 24 hours. Use it only if no writer is running: a
                 writer's new files are unreferenced until it commits.
@@ -1121,7 +1121,11 @@ class Table(ArrowDataset):
 
     @_naming_failures
     def expire_snapshots(
-        self, older_than: dt.timedelta | str | None = None, dry_run: bool = False
+        self,
+        older_than: dt.timedelta | dt.datetime | str | None = None,
+        dry_run: bool = False,
+        *,
+        retain_last: int | None = None,
     ) -> ExpireReport:
         """Expire old snapshots. They can no longer be opened, and `vacuum` may delete their files.
 
@@ -1129,15 +1133,18 @@ class Table(ArrowDataset):
 
         Args:
             older_than: Expire snapshots that were replaced longer ago than this: a timedelta, or
-                text such as "7 days". It takes precedence over the property `retention.snapshots`,
-                which decides otherwise (7 days if it is not set).
+                text such as "7 days". A datetime means those that were replaced before it; without
+                a time zone it is in UTC. It takes precedence over the property
+                `retention.snapshots`, which decides otherwise (7 days if it is not set).
             dry_run: Report what would expire, and change nothing.
+            retain_last: How many of the newest versions are kept in any case. It takes precedence
+                over the property `retention.min_snapshots`.
 
         Raises:
-            InvalidInput: `older_than` is negative.
+            InvalidInput: `older_than` is negative, or `retain_last` is below 1.
             ConflictError: Other transactions kept committing; try again.
         """
-        report = expire_snapshots(self._snapshot, older_than, dry_run)
+        report = expire_snapshots(self._snapshot, older_than, dry_run, retain_last)
         if not dry_run:
             self.refresh()
         return report

@@ -114,7 +114,7 @@ _SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
 
 def vacuum(
     snapshot: Snapshot,
-    older_than: dt.timedelta | str | None = None,
+    older_than: dt.timedelta | dt.datetime | str | None = None,
     dry_run: bool = False,
     force: bool = False,
 ) -> VacuumReport:

@@ -126,6 +126,7 @@ def test_a_start_at_a_time(root, table):
     # One without a zone is of the session's: this moment was hours ago in Tokyo.
     text = later.replace(tzinfo=None).isoformat()
     assert Reader(root, startingTimestamp=text, zone="Asia/Tokyo").rest() == [[1, 2, 3, 4]]
+    assert Reader(root, startingTimestamp=text, zone="-09:00").rest() == [[]]
 
 
 @pytest.mark.parametrize(

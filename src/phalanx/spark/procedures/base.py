@@ -17,16 +17,18 @@ from typing import Any, ClassVar, TypeVar
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import span_of
 from phalanx.model.specs import CustomField
+from phalanx.spark import foreign
 from phalanx.spark.catalog import CatalogRequest
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.planner import spelled
 from phalanx.spark.relations import VIEW
 from phalanx.spark.tasks import Cluster
+from phalanx.spark.times import moment_of, version_of
 from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse, parts_of
 from phalanx.storage.location import Location
 from phalanx.table.table import Table
-from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.snapshot import Snapshot, Version
 
 Rows = Iterable[Mapping[str, Any]]
 
@@ -66,14 +68,21 @@ class Invocation:
     cluster: Cluster
     #: The namespace of names that are of one part.
     namespace: Sequence[str] = ()
+    #: The time zone of the session.
+    zone: str = "UTC"
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
 
-    def span(self, name: str) -> dt.timedelta | None:
-        """The value of a parameter that is a span of time, such as '7 days'."""
+    def age(self, name: str) -> dt.timedelta | dt.datetime | None:
+        """The value of a parameter that is a span of time, such as '7 days', or a time."""
         text = self[name]
-        return None if text is None else span_of(text)
+        return None if text is None else moment_of(text, self.zone) or span_of(text)
+
+    def version(self, name: str, table: Table) -> Version | None:
+        """The value of a parameter that is a version: a number, a tag or a time."""
+        text = self[name]
+        return None if text is None else version_of(text, self.zone, table._snapshot)
 
     @property
     def parts(self) -> list[str]:
@@ -167,11 +176,6 @@ def report(text: object) -> Rows:
     return [{"report": line} for line in str(text).splitlines()]
 
 
-def version_of(text: str) -> int | str:
-    """A version by its number, or the name of a tag."""
-    return int(text) if text.isdigit() else text
-
-
 def names_of(text: str | None) -> list[str] | None:
     """The columns of a list such as `x, y`; None if the call does not say."""
     return None if text is None else [n.strip().strip("`") for n in text.split(",") if n.strip()]
@@ -191,6 +195,7 @@ def register(kind: P) -> P:
 def list_procedures(request: CatalogRequest) -> Reply:
     """Every procedure, with all that Spark wants to know of it."""
     return {
+        "instead": dict(foreign.PROCEDURES),
         "procedures": [
             {
                 "name": procedure.name,
@@ -202,7 +207,7 @@ def list_procedures(request: CatalogRequest) -> Reply:
                 ],
             }
             for procedure in PROCEDURES.values()
-        ]
+        ],
     }
 
 
@@ -229,6 +234,7 @@ def call_procedure(request: CallProcedure) -> Reply:
         request.arguments,
         request.cluster,
         request.namespace,
+        request.zone,
     )
     if request.state is None:
         rows = procedure.call(invocation)

@@ -26,13 +26,16 @@ class ExpireSnapshotsProcedure(Procedure):
         Parameter(
             "older_than",
             "STRING",
-            "how old they must be, such as '30 days'; the table's own retention, if not given",
+            "how old they must be, such as '30 days', or a time; the table's own retention, if not "
+            "given",
             "null",
         ),
         DRY_RUN,
+        Parameter("retain_last", "BIGINT", "how many of the newest are kept in any case", "null"),
     )
     result = REPORT
 
     def call(self, invocation: Invocation) -> Rows:
-        age, dry_run = invocation.span("older_than"), bool(invocation["dry_run"])
-        return report(invocation.open().expire_snapshots(age, dry_run))
+        age, dry_run = invocation.age("older_than"), bool(invocation["dry_run"])
+        kept = invocation["retain_last"]
+        return report(invocation.open().expire_snapshots(age, dry_run, retain_last=kept))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from phalanx.errors import InvalidInput
 from phalanx.spark.procedures.base import (
     TABLE,
     Invocation,
@@ -11,7 +12,6 @@ from phalanx.spark.procedures.base import (
     Procedure,
     Rows,
     register,
-    version_of,
 )
 
 
@@ -21,11 +21,14 @@ class RollbackProcedure(Procedure):
 
     name = "rollback"
     description = "Bring an earlier version or tag back, as a new snapshot."
-    parameters = (TABLE, Parameter("version", "STRING", "the version, or the name of a tag"))
+    parameters = (TABLE, Parameter("version", "STRING", "the version, a tag or a time"))
     result: ClassVar = {"version": "BIGINT"}
     changes_rows = True
 
     def call(self, invocation: Invocation) -> Rows:
         table = invocation.open()
-        table.rollback(version_of(invocation["version"]))
+        version = invocation.version("version", table)
+        if version is None:
+            raise InvalidInput("which version? Give version => '7', a tag or a time")
+        table.rollback(version)
         return [{"version": table.version}]

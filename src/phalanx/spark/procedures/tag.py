@@ -11,7 +11,6 @@ from phalanx.spark.procedures.base import (
     Procedure,
     Rows,
     register,
-    version_of,
 )
 
 NAME = Parameter("name", "STRING", "the name")
@@ -26,13 +25,13 @@ class TagProcedure(Procedure):
     parameters = (
         TABLE,
         NAME,
-        Parameter("version", "STRING", "the version; the newest, if none is given", "null"),
+        Parameter("version", "STRING", "the version, or a time; by default the newest", "null"),
     )
     result: ClassVar = {"name": "STRING", "version": "BIGINT"}
 
     def call(self, invocation: Invocation) -> Rows:
-        table, name, version = invocation.open(), invocation["name"], invocation["version"]
-        table.tag(name, None if version is None else version_of(version))
+        table, name = invocation.open(), invocation["name"]
+        table.tag(name, invocation.version("version", table))
         return [{"name": name, "version": table.tags()[name]}]
 
 

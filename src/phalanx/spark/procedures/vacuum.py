@@ -23,12 +23,12 @@ class VacuumProcedure(Procedure):
     description = "Remove old snapshots and the files that no retained snapshot needs."
     parameters = (
         TABLE,
-        Parameter("older_than", "STRING", "how old what goes must be, such as '7 days'", "null"),
+        Parameter("older_than", "STRING", "how old what goes must be: '7 days', or a time", "null"),
         DRY_RUN,
         Parameter("force", "BOOLEAN", "also remove files younger than 24 hours", "false"),
     )
     result = REPORT
 
     def call(self, invocation: Invocation) -> Rows:
-        age, dry_run = invocation.span("older_than"), bool(invocation["dry_run"])
+        age, dry_run = invocation.age("older_than"), bool(invocation["dry_run"])
         return report(invocation.open().vacuum(age, dry_run, bool(invocation["force"])))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-import zoneinfo
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -29,10 +28,12 @@ from phalanx.spark.conf import (
     resolve,
 )
 from phalanx.spark.dispatch import Reply, operation
+from phalanx.spark.foreign import refuse_options
 from phalanx.spark.handles import Handle
 from phalanx.spark.requests import Request
 from phalanx.spark.streaming.offsets import INITIAL, Budget, Offset, Read
 from phalanx.spark.tasks import Chosen, ScanSettings, Tasks
+from phalanx.spark.times import moment_of
 from phalanx.storage.head import Head
 from phalanx.storage.location import Location
 from phalanx.storage.read_units import are_small
@@ -141,12 +142,13 @@ def start_stream(request: StartStream) -> Reply:
     snapshot.refuse_weak("read by a stream")
     if any(is_given(setting, options) for setting in TIME_TRAVEL):
         raise InvalidInput("a stream reads one version after the other: say startingVersion")
+    refuse_options(options)
     timestamp = resolve(STARTING_TIMESTAMP, options)
     if timestamp is not None:
         if is_given(STARTING_VERSION, options):
             raise InvalidInput("a stream starts at a version or at a time: say only one of them")
         if timestamp.tzinfo is None:
-            timestamp = timestamp.replace(tzinfo=zoneinfo.ZoneInfo(request.zone))
+            timestamp = moment_of(timestamp.isoformat(), request.zone)
     limits = {what: resolve(setting, options) for what, setting in LIMITS.items()}
     stream = Stream(
         handle.uri,

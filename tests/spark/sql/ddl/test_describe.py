@@ -44,6 +44,7 @@ class TestShowCreateTable:
         lake.sql("CREATE TABLE {db}.t (id INT)")
         ((text,),) = lake.rows("SHOW CREATE TABLE {db}.t")
         assert "LOCATION" not in text
+        assert "version" not in text
         lake.sql("CREATE NAMESPACE {db}.elsewhere")
         lake.spark.sql(text.replace(lake["t"], lake["elsewhere.t"]))
         assert lake.open("elsewhere/t").schema.names == ["id"]

@@ -2,6 +2,7 @@
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql.functions.partitioning import years
 
 
 def shown(lake, spec=""):
@@ -78,3 +79,34 @@ def test_what_is_refused(lake):
     lake.sql("CREATE TABLE {db}.plain (id INT)")
     with pytest.raises(AnalysisException, match="not partitioned"):
         lake.sql("SHOW PARTITIONS {db}.plain")
+
+
+class TestNames:
+    """Partitions are named as DESCRIBE names their fields, whatever the ids of fields are."""
+
+    def test_of_a_table_that_was_replaced(self, lake):
+        frame = lake.sql("SELECT id, id % 2 AS p, TIMESTAMP '2026-01-05' AS ts FROM range(4)")
+        for _ in range(3):
+            frame.writeTo(lake["t"]).partitionedBy("p", years("ts")).createOrReplace()
+        assert [f.field_id for f in lake.open("t").spec.fields] == ["p_3", "ts_year_3"]
+        assert shown(lake) == ["p=0/ts_year=2026", "p=1/ts_year=2026"]
+        columns = lake.spark.table(lake["t.partitions"]).columns
+        assert columns[:4] == ["spec", "p", "ts_year", "rows"]
+        assert lake.rows("SELECT p, rows FROM {db}.t.partitions") == [(0, 2), (1, 2)]
+        lake.sql("ALTER TABLE {db}.t DROP PARTITION (p = 0, ts_year = 2026)")
+        assert lake.rows("SELECT id FROM {db}.t") == [(1,), (3,)]
+
+    def test_of_a_column_that_was_renamed(self, lake):
+        lake.sql("CREATE TABLE {db}.t PARTITIONED BY (p) AS SELECT id, id % 3 AS p FROM range(6)")
+        lake.sql("ALTER TABLE {db}.t RENAME COLUMN p TO q")
+        assert shown(lake) == ["q=0", "q=1", "q=2"]
+        lake.sql("ALTER TABLE {db}.t DROP PARTITION (q = 0)")
+        lake.sql("TRUNCATE TABLE {db}.t PARTITION (q = 1)")
+        assert lake.rows("SELECT id, q FROM {db}.t") == [(2, 2), (5, 2)]
+        assert lake.rows("SELECT q FROM {db}.t.partitions") == [(2,)]
+
+    def test_of_an_earlier_version(self, lake):
+        lake.sql("CREATE TABLE {db}.t PARTITIONED BY (p) AS SELECT 1 AS id, 'a' AS p")
+        lake.sql("CREATE OR REPLACE TABLE {db}.t PARTITIONED BY (k) AS SELECT 1 AS k")
+        assert lake.rows("SELECT k FROM {db}.t.partitions") == [(1,)]
+        assert lake.rows("SELECT p FROM {db}.t.partitions VERSION AS OF 1") == [("a",)]

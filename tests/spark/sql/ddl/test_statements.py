@@ -316,6 +316,31 @@ STATEMENTS = [
         "CreateIndex is not supported",
         "`CALL lake.system.create_index`",
     ),
+    # Of other formats
+    no(
+        "OPTIMIZE, VACUUM, RESTORE",
+        "VACUUM {db}.t RETAIN 168 HOURS",
+        "write CALL lake.system.vacuum",
+        "`CALL lake.system.optimize`, `vacuum`, `rollback`",
+    ),
+    no(
+        "DESCRIBE HISTORY, DESCRIBE DETAIL",
+        "DESCRIBE HISTORY {db}.t",
+        "write SELECT",
+        "`.snapshots`, and `DESCRIBE EXTENDED`",
+    ),
+    no(
+        "ALTER TABLE … CREATE | DROP TAG, BRANCH",
+        "ALTER TABLE {db}.t CREATE TAG x",
+        "write CALL lake.system.tag",
+        "`CALL lake.system.tag`; a table has no branches",
+    ),
+    no(
+        "ALTER TABLE … WRITE ORDERED BY",
+        "ALTER TABLE {db}.t WRITE ORDERED BY id",
+        "write CALL lake.system.optimize",
+        "`CALL lake.system.optimize` with `sort_by`",
+    ),
 ]
 
 

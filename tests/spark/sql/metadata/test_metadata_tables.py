@@ -1,4 +1,4 @@
-""".partitions, .snapshots, .files and .specs."""
+""".partitions, .snapshots (also called .history), .tags, .files and .specs."""
 
 import pyarrow as pa
 import pytest
@@ -28,6 +28,18 @@ def test_partitions(filled):
 def test_snapshots(filled):
     rows = filled.rows("SELECT version, operation FROM {db}.t.snapshots")
     assert rows == [(1, "create"), (2, "append")]
+
+
+def test_history_is_another_name(filled):
+    rows = filled.rows("SELECT * FROM {db}.t.history")
+    assert rows == filled.rows("SELECT * FROM {db}.t.snapshots")
+
+
+def test_tags(lake):
+    lake.sql("CREATE TABLE {db}.t AS SELECT 1 AS id")
+    assert lake.rows("SELECT * FROM {db}.t.tags") == []
+    lake.open("t").tag("b").tag("a", 1)
+    assert lake.rows("SELECT * FROM {db}.t.tags") == [("a", 1), ("b", 1)]
 
 
 def test_files(filled):

@@ -1,5 +1,7 @@
 """CALL lake.system.<procedure>."""
 
+import zoneinfo
+
 import lance
 import pytest
 from pyspark.errors import AnalysisException
@@ -24,6 +26,11 @@ def test_they_are_listed_and_described(lake):
     assert {"vacuum", "rollback", "tag", "expire_snapshots", "check", "repair"} <= set(names)
     described = lake.sql("DESCRIBE PROCEDURE lake.system.vacuum").collect()
     assert "Remove old snapshots" in str(described)
+    lake.sql("USE {db}")
+    try:
+        assert [row.procedure_name for row in lake.sql("SHOW PROCEDURES").collect()] == names
+    finally:
+        lake.sql("USE spark_catalog.default")
 
 
 def test_tag_and_rollback(table):
@@ -45,6 +52,43 @@ def test_vacuum_and_expire(table):
     call(table, "vacuum", f"table => '{name}', older_than => '0 seconds', force => true")
     with pytest.raises(AnalysisException, match=r"version 2 .* has expired"):
         table.sql("SELECT * FROM {db}.t VERSION AS OF 2").collect()
+
+
+def between(lake, first, zone):
+    """A time between a version and the next one, as clocks in a zone show it."""
+    times = {row["version"]: row["committed_at"] for row in lake.open("t").snapshots().to_pylist()}
+    middle = times[first] + (times[first + 1] - times[first]) / 2
+    return middle.astimezone(zoneinfo.ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+@pytest.mark.parametrize("name", ["Asia/Tokyo", "America/New_York"])
+def test_times_are_in_the_zone_of_the_session(table, zone, name):
+    table.sql("INSERT INTO {db}.t VALUES (3, 'US')")
+    zone(name)
+    target, text = f"'{table.name}.t'", between(table, 2, name)
+    assert call(table, "tag", f"{target}, 'then', TIMESTAMP '{text}'") == [("then", 2)]
+    assert table.sql(f"SELECT * FROM {{db}}.t VERSION AS OF '{text}'").count() == 2
+    (row,) = call(table, "expire_snapshots", f"{target}, TIMESTAMP '{text}', dry_run => true")
+    assert row.report.startswith("would expire 1 snapshot ")
+    call(table, "rollback", f"{target}, TIMESTAMP '{text}'")
+    assert table.sql("SELECT * FROM {db}.t").count() == 2
+
+
+def test_a_tag_that_looks_like_a_time(table, zone):
+    zone("Asia/Tokyo")
+    call(table, "tag", f"'{table.name}.t', '2001-01-01', '1'")
+    call(table, "rollback", f"'{table.name}.t', '2001-01-01'")
+    assert table.rows("SELECT * FROM {db}.t") == []
+
+
+def test_how_many_snapshots_are_retained(table):
+    table.sql("INSERT INTO {db}.t VALUES (3, 'US')")
+    target = f"table => '{table.name}.t'"
+    more = "older_than => '0 seconds', dry_run => true"
+    (row,) = call(table, "expire_snapshots", f"{target}, {more}, retain_last => 2")
+    assert row.report.endswith("the oldest version is 2")
+    with pytest.raises(AnalysisException, match="retain_last is a whole number from 1, not 0"):
+        call(table, "expire_snapshots", f"{target}, {more}, retain_last => 0")
 
 
 def test_check_and_repair(table):

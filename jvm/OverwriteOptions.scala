@@ -1,0 +1,82 @@
+package org.apache.spark.sql.phalanx
+
+import java.util.Locale
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.sql.{SparkSession, classic}
+import org.apache.spark.sql.catalyst.analysis.NamedRelation
+import org.apache.spark.sql.catalyst.expressions.{Expression, Literal}
+import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, OverwriteByExpression, OverwritePartitionsDynamic}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.connector.catalog.Table
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
+import org.apache.spark.sql.util.CaseInsensitiveStringMap
+
+/**
+ * Options that say what a write in mode `overwrite` replaces, as the plan that replaces just that. An option
+ * that the plan follows is taken off the write; Python refuses those that are left.
+ */
+class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
+
+  override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
+    case write: OverwriteByExpression if write.deleteExpr == Literal.TrueLiteral =>
+      val bare = write.copy(table = without(write.table), writeOptions = without(write.writeOptions))
+      asked(write.table, write.writeOptions) match {
+        case Some(Where(text)) => bare.copy(deleteExpr = condition(text))
+        case Some(Partitions) => Overwrites.partitions(bare)
+        case Some(Everything) => bare
+        case None => write
+      }
+    // By name it is `overwritePartitions()`, and not the mode of the session: no option makes it replace more.
+    case write: OverwritePartitionsDynamic =>
+      val bare = write.copy(table = without(write.table), writeOptions = without(write.writeOptions))
+      asked(write.table, write.writeOptions) match {
+        case Some(Partitions) => bare
+        case Some(Where(text)) if !write.isByName => Overwrites.matching(bare, condition(text))
+        case Some(Everything) if !write.isByName => Overwrites.matching(bare, Literal.TrueLiteral)
+        case _ => write
+      }
+  }
+
+  private def condition(text: String): Expression =
+    session.asInstanceOf[classic.SparkSession].sessionState.sqlParser.parseExpression(text)
+
+  private val conditions = Set("replacewhere")
+  private val modes = Set("partitionoverwritemode", "overwrite-mode")
+  private def lower(name: String) = name.toLowerCase(Locale.ROOT)
+
+  /** What the options of a write to a table of ours say that it replaces, if they say one thing. */
+  private def asked(table: NamedRelation, options: Map[String, String]): Option[Replaced] = table match {
+    case relation: DataSourceV2Relation if isWritten(relation.table) =>
+      val all = relation.options.asCaseSensitiveMap().asScala.toSeq ++ options
+      def values(names: Set[String]) = all.collect { case (name, value) if names(lower(name)) => value }.distinct
+      (values(conditions), values(modes).map(lower).distinct) match {
+        case (Seq(condition), Seq()) => Some(Where(condition))
+        case (Seq(), Seq("dynamic")) => Some(Partitions)
+        case (Seq(), Seq("static")) => Some(Everything)
+        case _ => None
+      }
+    case _ => None
+  }
+
+  /** Whether a table is one of ours that is there already. */
+  private def isWritten(table: Table): Boolean =
+    table.isInstanceOf[PhalanxTable] && !table.isInstanceOf[PhalanxStagedTable]
+
+  private def without(options: Map[String, String]): Map[String, String] =
+    options.filterNot { case (name, _) => (conditions ++ modes)(lower(name)) }
+
+  private def without(table: NamedRelation): NamedRelation = table match {
+    case relation: DataSourceV2Relation =>
+      val rest = without(relation.options.asCaseSensitiveMap().asScala.toMap)
+      relation.copy(options = new CaseInsensitiveStringMap(rest.asJava))
+    case other => other
+  }
+}
+
+/** What a write replaces. */
+private sealed trait Replaced
+private case class Where(condition: String) extends Replaced
+private case object Partitions extends Replaced
+private case object Everything extends Replaced
