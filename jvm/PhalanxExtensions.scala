@@ -5,6 +5,7 @@ import java.util
 import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
+import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
 import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
@@ -133,7 +134,9 @@ object SayWhyShuffled extends Rule[SparkPlan] {
 
 /**
  * Partition keys cost a task for each leaf. Where nothing above a scan joins, groups or windows by
- * a column that the keys come from, they are given up, and small leaves share tasks.
+ * a column that the keys come from, they are given up, and small leaves share tasks. So they are where a
+ * join would only shuffle the larger side to the keys of the smaller one: Spark may broadcast that one
+ * when it has seen how small it is.
  */
 object KeepUsefulKeys extends Strategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
@@ -167,14 +170,31 @@ object KeepUsefulKeys extends Strategy {
 
   /** The columns that some operator wants rows clustered by, and the sources of those. */
   private def clusteredBy(plan: LogicalPlan): AttributeSet = {
-    val asked: Seq[Expression] = plan.collect(Function.unlift(Clustering(_))).flatten
     val aliases = plan.flatMap(_.expressions.flatMap(_.collect { case alias: Alias => alias }))
-    var columns = AttributeSet(asked.flatMap(_.references))
-    var size = -1
-    while (size != columns.size) {
-      size = columns.size
-      columns ++= AttributeSet(aliases.filter(a => columns.contains(a.toAttribute)).flatMap(_.references))
+    def sources(asked: Seq[Expression]): AttributeSet = {
+      var columns = AttributeSet(asked.flatMap(_.references))
+      var size = -1
+      while (size != columns.size) {
+        size = columns.size
+        columns ++= AttributeSet(aliases.filter(a => columns.contains(a.toAttribute)).flatMap(_.references))
+      }
+      columns
     }
-    columns
+    def has(side: LogicalPlan, columns: AttributeSet) = side.exists {
+      case relation: DataSourceV2ScanRelation =>
+        relation.keyGroupedPartitioning.exists(_.exists(_.references.exists(columns.contains)))
+      case _ => false
+    }
+    AttributeSet(plan.collect {
+      case ExtractEquiJoinKeys(_, leftKeys, rightKeys, _, _, left, right, _) =>
+        val (ours, theirs) = (sources(leftKeys), sources(rightKeys))
+        val sizes = (left.stats.sizeInBytes, right.stats.sizeInBytes)
+        (has(left, ours), has(right, theirs)) match {
+          case (true, false) if sizes._1 < sizes._2 => AttributeSet.empty
+          case (false, true) if sizes._2 < sizes._1 => AttributeSet.empty
+          case _ => ours ++ theirs
+        }
+      case operator => Clustering(operator).fold(AttributeSet.empty)(sources)
+    }.flatten)
   }
 }

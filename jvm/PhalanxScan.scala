@@ -297,9 +297,13 @@ class PhalanxScan(
       .map(column => Expressions.column(Json.quoted(column))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
-    runtime ++= predicates.flatMap(RuntimeFilters.bounded)
-    planned = None
-    tasks = None
+    val ordered = Json.each(table.described.get("ordered_columns")).map(Json.strings).toSet
+    val useful = predicates.flatMap(RuntimeFilters.bounded(_, ordered))
+    if (useful.nonEmpty) {
+      runtime ++= useful
+      planned = None
+      tasks = None
+    }
   }
 
   override def createReaderFactory(): PartitionReaderFactory =
@@ -336,9 +340,11 @@ object RuntimeFilters {
   /** Filters with more values become ranges: to send and test each of them would cost more. */
   private val MostValues = 2000
 
-  /** A filter `column IN (values)`, or the range of many values; none if that cannot be said. */
-  def bounded(predicate: Predicate): Option[Predicate] = predicate.children() match {
+  /** A filter `column IN (values)`, or the range of many values; none if that would prune nothing, because
+   *  the column is not one of those that partitions keep the order of. */
+  def bounded(predicate: Predicate, ordered: Set[Seq[String]]): Option[Predicate] = predicate.children() match {
     case children if predicate.name() != "IN" || children.length - 1 <= MostValues => Some(predicate)
+    case Array(column: NamedReference, _*) if !ordered(column.fieldNames().toSeq) => None
     case Array(column, values @ _*) =>
       val literals = values.collect { case literal: Literal[_] => literal }
       val kind = literals.head.dataType()

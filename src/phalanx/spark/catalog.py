@@ -155,6 +155,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "partitioning": [],
         "metadata_columns": [],
         "runtime_columns": [],
+        "ordered_columns": [],
         "one_spec": False,
         "partition_schema": {"type": "struct", "fields": []},
         "constraints": {},
@@ -177,6 +178,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
             if name not in columns
         ],
         "runtime_columns": [list(path) for path in _partition_columns(head)],
+        "ordered_columns": [list(path) for path in _partition_columns(head, ordered=True)],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
         "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(_EVOLUTION if evolves else ())],
     }
@@ -195,10 +197,22 @@ def _partition_schema(head: Head) -> Reply:
         return {"type": "struct", "fields": []}
 
 
-def _partition_columns(head: Head) -> Iterable[tuple[str, ...]]:
-    """The source columns of partition fields, those of earlier specs too."""
-    fields = [field for spec in head.specs for field in reported(spec, head.schema)]
+def _partition_columns(head: Head, ordered: bool = False) -> Iterable[tuple[str, ...]]:
+    """The source columns of partition fields, those of earlier specs too.
+
+    If `ordered`, only those of fields by which a range of values can prune.
+    """
+    fields = [
+        field
+        for spec in head.specs
+        for field in reported(spec, head.schema)
+        if not (ordered and field.name in _UNORDERED)
+    ]
     return dict.fromkeys(path for field in fields for path in field.sources)
+
+
+#: Transforms that spread neighboring values over all partitions.
+_UNORDERED = ("bucket", "multi_bucket", "hash")
 
 
 def _is_blurred(field: Reported) -> bool:

@@ -141,7 +141,8 @@ def test_a_skewed_key(lake, joining):
 
 def test_one_side_without_keys_and_fewer_partitions(lake, joining):
     """SPARK-59050: the side that is shuffled must be cut as the other one is, gaps included."""
-    lake.both("a", "SELECT id, id AS x FROM range(40) WHERE id % 4 <> 1", "bucket(16, id)")
+    rows = "SELECT id % 40 AS id, id AS x FROM range(400) WHERE id % 4 <> 1"
+    lake.both("a", rows, "bucket(16, id)")
     lake.both("b", "SELECT id % 20 AS id, id AS y FROM range(60)", "")
     for kind in KINDS:
         columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
@@ -150,6 +151,18 @@ def test_one_side_without_keys_and_fewer_partitions(lake, joining):
             f"SELECT {columns.replace('b.*', 'b.y')} FROM {{db}}.a a {kind} JOIN {{db}}.b b "
             "ON a.id = b.id WHERE a.id < 9"
         )
+
+
+def test_the_smaller_side_has_no_use_for_its_keys(lake, spark, joining):
+    """To shuffle the larger side for them saves little, and Spark could no longer broadcast it."""
+    lake.both("a", "SELECT id, id AS x FROM range(40)", "bucket(4, id)")
+    lake.both("b", "SELECT id % 40 AS id, id AS y FROM range(4000)", "")
+    query = "SELECT a.*, b.y FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
+    lake.same(query)
+    assert shuffles(lake, query) == 2
+    assert "the other side is not partitioned by bucket(4, id)" in described(lake, query)
+    grouped = "SELECT a.id, sum(b.y) FROM {db}.a a JOIN {db}.b b ON a.id = b.id GROUP BY a.id"
+    lake.same(grouped)
 
 
 def test_tables_with_several_specs(lake, joining):
