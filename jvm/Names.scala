@@ -48,14 +48,13 @@ object Providers {
 /** Refuses a path without a table, and a table of Phalanx that is to be made in a catalog of others. */
 class CheckPlaces(session: SparkSession) extends Rule[LogicalPlan] {
   override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
-    case relation: UnresolvedRelation if relation.multipartIdentifier.size == 2 && relation.name.contains("/") =>
+    case relation @ UnresolvedRelation(Seq(provider, path), _, _)
+        if provider.equalsIgnoreCase(PhalanxSource.catalog) && path.contains("/") =>
       Names.resolved(session, relation.multipartIdentifier) match {
-        case (ours: PhalanxCatalog, _) =>
-          val path = PhalanxPath(relation.multipartIdentifier.last)
-          if (!ours.tableExists(path)) throw ours.noTableAt(path.name)
-        case _ =>
+        case (ours: PhalanxCatalog, _) if !ours.tableExists(PhalanxPath(path)) =>
+          throw Bridge.refusal(s"there is no table at $path", Condition.NotFound)
+        case _ => relation
       }
-      relation
     case create: CreateTable if create.columns.nonEmpty => check(create, create.name, create.tableSpec)
     case replace: ReplaceTable if replace.columns.nonEmpty => check(replace, replace.name, replace.tableSpec)
     case create: CreateTableAsSelect => check(create, create.name, create.tableSpec)

@@ -54,16 +54,9 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
 
   private def load(ident: Identifier, arguments: (String, Any)*): Table = {
     val reply = call("load_table", Seq("ident" -> parts(ident)) ++ arguments: _*)
-    if (reply.has("missing")) ident match {
-      case path: PhalanxPath => throw noTableAt(path.name)
-      case _ => throw new NoSuchTableException(catalog +: parts(ident))
-    }
+    if (reply.has("missing")) throw new NoSuchTableException(catalog +: parts(ident))
     table(ident, reply)
   }
-
-  /** The refusal of a path without a table. */
-  def noTableAt(path: String): Exception =
-    Bridge.refusal(s"there is no table at $path", Condition.NotFound)
 
   override protected def table(ident: Identifier, described: JsonNode): Table =
     new PhalanxTable(catalog +: parts(ident), described)

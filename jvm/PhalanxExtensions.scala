@@ -185,13 +185,15 @@ object KeepUsefulKeys extends Strategy {
         relation.keyGroupedPartitioning.exists(_.exists(_.references.exists(columns.contains)))
       case _ => false
     }
+    // When it has seen how large a side is.
+    val mayBroadcast = SQLConf.get.adaptiveExecutionEnabled && SQLConf.get.autoBroadcastJoinThreshold > 0
     AttributeSet(plan.collect {
       case ExtractEquiJoinKeys(_, leftKeys, rightKeys, _, _, left, right, _) =>
         val (ours, theirs) = (sources(leftKeys), sources(rightKeys))
         val sizes = (left.stats.sizeInBytes, right.stats.sizeInBytes)
         (has(left, ours), has(right, theirs)) match {
-          case (true, false) if sizes._1 < sizes._2 => AttributeSet.empty
-          case (false, true) if sizes._2 < sizes._1 => AttributeSet.empty
+          case (true, false) if mayBroadcast && sizes._1 < sizes._2 => AttributeSet.empty
+          case (false, true) if mayBroadcast && sizes._2 < sizes._1 => AttributeSet.empty
           case _ => ours ++ theirs
         }
       case operator => Clustering(operator).fold(AttributeSet.empty)(sources)

@@ -126,7 +126,6 @@ TYPES = [
     ("x ARRAY<STRING COLLATE UNICODE>", "'x'"),
     ("x STRUCT<a: ARRAY<INTERVAL YEAR TO MONTH>>", "'x.a.element'"),
     ("x INT, X INT", "X"),
-    ("`a.b` INT", "'a.b'"),
     ("_rowid BIGINT", "'_rowid'"),
 ]
 

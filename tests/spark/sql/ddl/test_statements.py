@@ -137,7 +137,8 @@ STATEMENTS = [
         "ALTER TABLE {db}.c ADD COLUMN x INT",
         "ALTER TABLE {db}.c RENAME COLUMN x TO y",
         "ALTER TABLE {db}.c DROP COLUMN y",
-        note="also fields of structs, but not inside arrays and maps",
+        note="also fields of structs, such as `s.x`, and those inside arrays and maps: "
+        "`a.element.x`, `m.value.x`; the keys of a map cannot change",
     ),
     yes("ALTER TABLE … REPLACE COLUMNS", "ALTER TABLE {db}.r REPLACE COLUMNS (a INT, b STRING)"),
     yes(
