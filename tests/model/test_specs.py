@@ -13,6 +13,7 @@ from phalanx.model.specs import (
     PartitionField,
     PartitionSpec,
     build_spec,
+    entries_of,
     expr,
     field_names,
     lone_units,
@@ -514,3 +515,18 @@ class TestLoneUnits:
         columns = [("ts", pa.timestamp("us")), ("other", pa.timestamp("us"))]
         spec = build_spec(1, entries, TableSchema.assign(pa.schema(columns)))
         assert [unit.singular for _, unit in lone_units(spec)] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("", []),
+        ("a", ["a"]),
+        ("days(ts), country", ["days(ts)", "country"]),
+        (" bucket(4, id) ,multi_bucket(2, a, b), ", ["bucket(4, id)", "multi_bucket(2, a, b)"]),
+        ("`a,(b`, c", ["`a,(b`", "c"]),
+        ("expr('w', 'f(col0), \")\"', ts), c", ["expr('w', 'f(col0), \")\"', ts)", "c"]),
+    ],
+)
+def test_entries_in_a_text(text, entries):
+    assert entries_of(text) == entries

@@ -101,6 +101,10 @@ class Lake:
     def same(self, query):
         return compare.same(self.spark, self.named(query))
 
+    def plan(self, query):
+        """The plan that would run a query, as text."""
+        return self.sql(query)._jdf.queryExecution().executedPlan().toString()
+
     def open(self, table):
         return phalanx.open(self.path / table)
 

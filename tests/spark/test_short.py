@@ -40,7 +40,7 @@ def test_write(lake):
 def test_prune(events):
     query = "SELECT id FROM {db}.events WHERE country = 'US' AND id > 20"
     assert events.rows(query) == [(22,), (25,), (28,)]
-    plan = events.sql(query)._jdf.queryExecution().executedPlan().toString()
+    plan = events.plan(query)
     assert "partitions 3/10" in plan
     assert events.rows("SELECT count(*) FROM {db}.events WHERE country IS NULL") == [(10,)]
 
@@ -49,7 +49,7 @@ def test_join(events):
     events.sql(f"CREATE TABLE {{db}}.others PARTITIONED BY (bucket(8, id)) AS {EVENTS}")
     joined = "FROM {db}.events a JOIN {db}.others b ON a.id = b.id"
     query = f"SELECT /*+ MERGE(b) */ a.id, b.country {joined}"
-    plan = events.sql(query)._jdf.queryExecution().executedPlan().toString()
+    plan = events.plan(query)
     assert "SortMergeJoin" in plan
     assert "Exchange" not in plan
     rows = events.rows(query)

@@ -8,7 +8,7 @@ import pytest
 from phalanx import InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import build_spec
-from phalanx.spark.transforms import entries_of, entry_of, reported, types_of
+from phalanx.spark.transforms import entry_of, reported, types_of
 
 SCHEMA = TableSchema.assign(
     pa.schema(
@@ -113,16 +113,3 @@ def test_keys_of_years_that_python_lacks(year, days):
 def test_types():
     fields = reported(build_spec(1, ["s", "id", "days(ts)", "truncate(2, s)"], SCHEMA), SCHEMA)
     assert types_of(fields) == ['"string"', '"long"', '"integer"', '"string"']
-
-
-@pytest.mark.parametrize(
-    ("text", "entries"),
-    [
-        ("", []),
-        ("a", ["a"]),
-        ("days(ts), country", ["days(ts)", "country"]),
-        (" bucket(4, id) ,multi_bucket(2, a, b), ", ["bucket(4, id)", "multi_bucket(2, a, b)"]),
-    ],
-)
-def test_entries_in_a_text(text, entries):
-    assert entries_of(text) == entries

@@ -13,6 +13,7 @@ import phalanx
 from phalanx.cli.app import NamedTable, command, many, pairs, version_of
 from phalanx.cli.types import schema_of
 from phalanx.errors import InvalidInput
+from phalanx.model.specs import entries_of
 from phalanx.table.format import count_text
 from phalanx.table.sources import is_file
 
@@ -158,21 +159,7 @@ def _fields(partition_by: Sequence[str], unpartitioned: bool) -> list[str] | Non
 
 def _split(fields: Sequence[str]) -> list[str]:
     """Partition fields, one or several of them in a word: `country 'days(ts), bucket(16, id)'`."""
-    parts: list[str] = []
-    for field in fields:
-        depth, quoted, start = 0, "", 0
-        for place, character in enumerate(field):
-            if quoted:
-                quoted = "" if character == quoted else quoted
-            elif character in "'\"`":
-                quoted = character
-            elif character in "()":
-                depth += 1 if character == "(" else -1
-            elif character == "," and depth == 0:
-                parts.append(field[start:place])
-                start = place + 1
-        parts.append(field[start:])
-    return [part.strip() for part in parts if part.strip()]
+    return [entry for field in fields for entry in entries_of(field)]
 
 
 def _format(path: str, name: str | None) -> Any:

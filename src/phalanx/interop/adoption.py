@@ -140,10 +140,10 @@ def _check(source: BorrowedDataset, head: Head, keys: Keys) -> None:
             for scalar in values:
                 own = domain.key(scalar) if scalar.is_valid else None
                 if own != key:
+                    here, there = (shown_value(k, field.result_type) for k in (own, key))
                     raise InvalidInput(
                         f"the dataset {source.uri} has rows whose {field.spell(head.schema)} is "
-                        f"{_shown(own, field)}, not {_shown(key, field)}: they belong to another "
-                        "partition"
+                        f"{here}, not {there}: they belong to another partition"
                     )
 
 
@@ -151,10 +151,6 @@ def _source_columns(schema: TableSchema, spec: PartitionSpec) -> list[str]:
     """The columns that partition values are computed of."""
     sources = (column for field in spec.fields for column in field.sources(schema))
     return list(dict.fromkeys(column.path[0] for column in sources if column is not None))
-
-
-def _shown(key: Any, field: PartitionField) -> str:
-    return shown_value(key, field.result_type)
 
 
 def _adopted(location: Location, head: Head, keys: Keys, source: BorrowedDataset) -> LeafRow:

@@ -289,6 +289,23 @@ def _name(field: PartitionField, schema: TableSchema) -> str:
     return stem if is_numbered else field.field_id
 
 
+def entries_of(text: str) -> list[str]:
+    """The entries of a list such as `days(ts), bucket(16, id)`, which is one text."""
+    entries, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"`":
+            quote = letter
+        else:
+            depth += (letter == "(") - (letter == ")")
+        if letter == "," and not depth and not quote:
+            entries.append("")
+        else:
+            entries[-1] += letter
+    return [entry.strip() for entry in entries if entry.strip()]
+
+
 def _parse_entry(
     entry: str | CustomField, schema: TableSchema
 ) -> list[tuple[str | None, list[Column], Transform]]:

@@ -14,6 +14,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from phalanx.spark.terms import Term, term_of
 from phalanx.spark.types import SparkType, is_finer, spark_schema, spark_type
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
+from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.view import read_statistics
 
 #: Up to how many groups for each core have tasks of their own, and need no shuffle. A task costs
@@ -103,9 +105,14 @@ def _is_a_quotient(request: Aggregate, node: Expression) -> bool:
 class _Leaf:
     """What is known of one leaf."""
 
+    snapshot: Snapshot
     row: LeafRow
-    values: Mapping[str, Any]
     statistics: Statistics
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """The values of its partition fields."""
+        return values_of(self.snapshot, self.row)
 
 
 #: What an aggregate or group is in one leaf.
@@ -167,10 +174,14 @@ class _Answer:
         types = [group.type for group in groups] + [function.type for function in functions]
         known: dict[tuple[Any, ...], list[Any]] = {}
         doubtful: dict[int, tuple[Any, ...]] = {}
-        for leaf, certain in self._leaves():
+        # Whether the manifest can have the answer for any leaf.
+        may_know = all(group.of for group in groups) and all(
+            function.of is not _unknown for function in functions
+        )
+        for leaf, certain in self._leaves(may_know and self._needs_statistics):
             key = tuple(_one_nan(group.of(leaf)) if group.of else None for group in groups)
             try:
-                if not certain or any(group.of is None for group in groups):
+                if not (certain and may_know):
                     raise _Unknown
                 values = [function.of(leaf) for function in functions]
             except _Unknown:
@@ -210,17 +221,16 @@ class _Answer:
             answered = f"{self._plan.selected - read:,} {answered} and {read:,} read"
         return ", ".join([*parts, answered, f"version {self._snapshot.sequence}"])
 
-    def _leaves(self) -> Iterator[tuple[_Leaf, bool]]:
+    def _leaves(self, with_statistics: bool) -> Iterator[tuple[_Leaf, bool]]:
         """The leaves with rows, each with whether all of its rows match."""
         indices = self._plan.indices
         rows = self._snapshot.leaves.rows(indices)
         known: Mapping[str, Statistics] = {}
-        if self._needs_statistics:
+        if with_statistics:
             known = read_statistics(self._snapshot, rows)
         for row, certain in zip(rows, self._plan.certain[indices].tolist(), strict=True):
             if row.row_count != 0:
-                values = values_of(self._snapshot, row)
-                leaf = _Leaf(row, values, known.get(row.object_id, {}))
+                leaf = _Leaf(self._snapshot, row, known.get(row.object_id, {}))
                 yield leaf, certain and row.row_count is not None
 
     def _tasks(

@@ -13,12 +13,12 @@ from phalanx.errors import InvalidInput
 from phalanx.model.evolution import change_type, find, widen_specs
 from phalanx.model.paths import join_path
 from phalanx.model.properties import DERIVED
-from phalanx.model.specs import CustomField
+from phalanx.model.specs import CustomField, entries_of
 from phalanx.spark.catalog import TableRequest
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle
 from phalanx.spark.requests import Request
-from phalanx.spark.transforms import Reported, entries_of, entry_of, reported
+from phalanx.spark.transforms import Reported, entry_of, reported
 from phalanx.spark.types import (
     COMMENT,
     SPARK_TYPE,

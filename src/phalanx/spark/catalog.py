@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from phalanx.errors import InvalidInput, TableExists, TableNotFound
 from phalanx.model.properties import DERIVED, TRANSACTIONS
-from phalanx.model.specs import field_names
+from phalanx.model.specs import entries_of, field_names
 from phalanx.spark import features, metadata_tables
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.handles import Handle, declaration_of, open_snapshot
 from phalanx.spark.relations import TABLE, VIEW, Link, Relation
 from phalanx.spark.requests import Request
-from phalanx.spark.transforms import Reported, SparkTransform, entries_of, entry_of, reported
+from phalanx.spark.transforms import Reported, SparkTransform, entry_of, reported
 from phalanx.spark.types import ColumnDefault, arrow_schema, spark_schema
 from phalanx.spark.warehouse import Warehouse, is_path
 from phalanx.storage import folders, manifest

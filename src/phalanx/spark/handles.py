@@ -12,8 +12,8 @@ from typing import Any
 
 from phalanx.errors import ConflictError, InvalidInput
 from phalanx.lru import LruCache
+from phalanx.model.specs import entries_of
 from phalanx.spark.times import version_of
-from phalanx.spark.transforms import entries_of
 from phalanx.spark.types import arrow_schema, spark_schema
 from phalanx.storage.location import Declaration, Location
 from phalanx.storage.manifest import NoManifest

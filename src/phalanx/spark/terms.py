@@ -8,6 +8,7 @@ overflow depends on the session.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -28,14 +29,14 @@ _EXACT = Context(prec=2 * _MOST_DIGITS)
 
 
 @dataclass(frozen=True)
-class Term:
+class Term(ABC):
     """An expression over the rows of a batch. Its type is the one in which Spark takes values."""
 
     type: pa.DataType
 
+    @abstractmethod
     def of(self, batch: pa.RecordBatch) -> Any:
         """Its values: an array, or a scalar if they are all the same."""
-        raise NotImplementedError
 
     @property
     def columns(self) -> frozenset[str]:

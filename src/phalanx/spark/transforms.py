@@ -78,19 +78,6 @@ def _quoted(part: str) -> str:
     return "`" + part.replace("`", "``") + "`"
 
 
-def entries_of(text: str) -> list[str | CustomField]:
-    """The entries of a list such as `days(ts), country`, as the option `partition_by` has it."""
-    entries, depth, is_quoted = [""], 0, False
-    for letter in text:
-        is_quoted ^= letter == "`"
-        depth += 0 if is_quoted else (letter == "(") - (letter == ")")
-        if letter == "," and not depth and not is_quoted:
-            entries.append("")
-        else:
-            entries[-1] += letter
-    return [entry.strip() for entry in entries if entry.strip()]
-
-
 @dataclass(frozen=True)
 class Reported:
     """A transform as Spark knows it, made of one field or of several."""

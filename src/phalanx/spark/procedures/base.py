@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from phalanx.errors import InvalidInput, TableNotFound
 from phalanx.model.properties import span_of
-from phalanx.model.specs import CustomField
+from phalanx.model.specs import CustomField, entries_of
 from phalanx.spark import foreign
 from phalanx.spark.catalog import CatalogRequest
 from phalanx.spark.dispatch import Reply, operation
@@ -24,7 +24,6 @@ from phalanx.spark.planner import spelled
 from phalanx.spark.relations import VIEW
 from phalanx.spark.tasks import Cluster
 from phalanx.spark.times import moment_of, version_of
-from phalanx.spark.transforms import entries_of
 from phalanx.spark.warehouse import Warehouse, parts_of
 from phalanx.storage.location import Location
 from phalanx.table.table import Table
@@ -116,7 +115,7 @@ class Invocation:
     def partition_by(self) -> list[str | CustomField] | None:
         """The fields to partition by; None if the call does not say."""
         text = self[PARTITION_BY.name]
-        return None if text is None else entries_of(text)
+        return None if text is None else [*entries_of(text)]
 
     def open(self) -> Table:
         """The table at its newest version. Raises TableNotFound."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from phalanx.model.specs import entries_of
 from phalanx.spark.procedures.base import TABLE, Invocation, Parameter, Procedure, Rows, register
-from phalanx.spark.transforms import entries_of
 
 
 @register

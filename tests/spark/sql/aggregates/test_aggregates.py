@@ -50,34 +50,30 @@ def table(shared_lake):
     return shared_lake
 
 
-def plan(lake, query):
-    return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
-
-
 @pytest.mark.parametrize("query", ANSWERED)
 def test_answered(table, query):
     table.same(query)
-    assert "LocalTableScan" in plan(table, query)
-    assert "BatchScan" not in plan(table, query)
+    assert "LocalTableScan" in table.plan(query)
+    assert "BatchScan" not in table.plan(query)
 
 
 @pytest.mark.parametrize("query", DOUBTFUL)
 def test_only_what_is_in_doubt_is_read(table, query):
     table.same(query)
-    assert f" and {DOUBTFUL[query]} read," in plan(table, query)
+    assert f" and {DOUBTFUL[query]} read," in table.plan(query)
 
 
 @pytest.mark.parametrize("query", READ)
 def test_read(table, query):
     table.same(query)
-    assert "BatchScan" in plan(table, query)
+    assert "BatchScan" in table.plan(query)
 
 
 def test_another_time_zone(table, zone):
     zone("America/New_York")
     query = "SELECT year(ts), month(ts), count(*) FROM {db}.t GROUP BY 1, 2"
     table.same(query)
-    assert "BatchScan" in plan(table, query)
+    assert "BatchScan" in table.plan(query)
 
 
 def test_after_changes(lake):
@@ -88,12 +84,12 @@ def test_after_changes(lake):
     for query in ("SELECT min(id), max(id), count(n), min(n) FROM {db}.t", *ANSWERED[:6]):
         lake.same(query)
     # US lost a row and has another value, NULL lost a row; nothing happened to DE.
-    assert "1 answered from the manifest and 2 read" in plan(lake, "SELECT min(id) FROM {db}.t")
+    assert "1 answered from the manifest and 2 read" in lake.plan("SELECT min(id) FROM {db}.t")
     lake.sql(f"CALL lake.system.rollback('{lake.name}.t', '1')")
     lake.copy("t", ROWS)
     for query in ANSWERED[:8]:
         lake.same(query)
-    assert "LocalTableScan" in plan(lake, "SELECT min(id) FROM {db}.t")
+    assert "LocalTableScan" in lake.plan("SELECT min(id) FROM {db}.t")
 
 
 def test_groups_of_nan(lake):
@@ -102,7 +98,7 @@ def test_groups_of_nan(lake):
     query = "SELECT x, count(*), max(id) FROM {db}.t WHERE isnan(x) OR x < 3 GROUP BY x"
     lake.same(query)
     lake.same("SELECT x, count(*) FROM {db}.t GROUP BY x")
-    assert "BatchScan" not in plan(lake, "SELECT x, count(*) FROM {db}.t GROUP BY x")
+    assert "BatchScan" not in lake.plan("SELECT x, count(*) FROM {db}.t GROUP BY x")
 
 
 @pytest.mark.parametrize("type", ["DOUBLE", "FLOAT"])
@@ -134,9 +130,8 @@ def test_floats(lake, type):
     ]
     for query in queries:
         lake.same(query)
-    assert "LocalTableScan" in plan(lake, "SELECT min(x) FROM {db}.t WHERE part = 'nan'")
-    assert "3 answered from the manifest and 1 read" in plan(
-        lake,
+    assert "LocalTableScan" in lake.plan("SELECT min(x) FROM {db}.t WHERE part = 'nan'")
+    assert "3 answered from the manifest and 1 read" in lake.plan(
         "SELECT part, max(x) FROM {db}.t WHERE part IN ('nan', 'zero', 'below', 'huge') "
         "GROUP BY part",
     )

@@ -53,20 +53,16 @@ def table(shared_lake):
     return shared_lake
 
 
-def plan(lake, query):
-    return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
-
-
 @pytest.mark.parametrize("query", COMPUTED)
 def test_computed(table, query):
     table.same(query)
-    assert " read, version" in plan(table, query)
+    assert " read, version" in table.plan(query)
 
 
 @pytest.mark.parametrize("query", LEFT_TO_SPARK)
 def test_left_to_spark(table, query):
     table.same(query)
-    assert "columns [" in plan(table, query)
+    assert "columns [" in table.plan(query)
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def joining(spark):
 
 
 def shuffles(lake, query):
-    return lake.sql(query)._jdf.queryExecution().executedPlan().toString().count("Exchange ")
+    return lake.plan(query).count("Exchange ")
 
 
 @pytest.mark.parametrize(
@@ -180,18 +180,14 @@ def test_tables_with_several_specs(lake, joining):
     lake.sql("INSERT INTO {db}.a " + more.replace("range(300, 400)", "range(400, 450)"))
     lake.copy("a", LEFT.replace("range(300)", "range(450)"))
     lake.same(query)
-    assert "specs that have no field in common" in described(lake, query)
-
-
-def described(lake, query):
-    return lake.sql(query)._jdf.queryExecution().executedPlan().toString()
+    assert "specs that have no field in common" in lake.plan(query)
 
 
 class TestWhyThereIsAShuffle:
     def test_keys_that_do_not_go_together(self, lake, joining):
         lake.both("a", LEFT, "bucket(5, id)")
         lake.both("b", RIGHT, "bucket(7, id)")
-        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
         reason = f"its keys, bucket(5, id), do not go with those of {lake['b']}, bucket(7, id)"
         assert plan.count(f"shuffled for the join: {reason}") == 1
 
@@ -200,19 +196,19 @@ class TestWhyThereIsAShuffle:
         lake.both("b", RIGHT, "multi_bucket(4, id, k)")
         query = "SELECT a.x, b.y FROM {db}.a a JOIN {db}.b b ON a.id = b.id AND a.k = b.k"
         lake.same(query)
-        assert described(lake, query).count("Spark does not join by multi_bucket") == 2
+        assert lake.plan(query).count("Spark does not join by multi_bucket") == 2
 
     def test_a_join_by_what_columns_are_made_into(self, lake, joining):
         lake.both("a", LEFT, "country")
         lake.both("b", RIGHT, "country")
-        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.country <=> b.country")
+        plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.country <=> b.country")
         assert "shuffled for the join: it is by coalesce(a.country, ''), not by a column" in plan
 
     def test_too_many_partitions(self, lake, joining, spark):
         spark.conf.set("spark.sql.phalanx.keyedLeaves", "3")
         lake.both("a", LEFT, "bucket(4, id)")
         lake.both("b", RIGHT, "bucket(4, id)")
-        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
         reason = "4 small partitions are more than spark.sql.phalanx.keyedLeaves = 3"
         assert plan.count(f"shuffled for the join: {reason}") == 2
 
@@ -222,23 +218,23 @@ class TestWhyThereIsAShuffle:
         query = "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
         spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "false")
         try:
-            plan = described(lake, query)
+            plan = lake.plan(query)
         finally:
             spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "true")
         assert plan.count("spark.sql.sources.v2.bucketing.enabled is off") == 2
-        assert "shuffled for the join" not in described(lake, query)
+        assert "shuffled for the join" not in lake.plan(query)
 
     def test_also_where_a_query_is_planned_as_it_runs(self, lake, joining, spark):
         spark.conf.set("spark.sql.adaptive.enabled", "true")
         lake.both("a", LEFT, "bucket(5, id)")
         lake.both("b", RIGHT, "bucket(7, id)")
-        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
+        plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
         assert "shuffled for the join: its keys, bucket(5, id)" in plan
 
     def test_a_join_by_other_columns_needs_no_reason(self, lake, joining):
         lake.both("a", LEFT, "bucket(5, id)")
         lake.both("b", RIGHT, "bucket(7, id)")
-        plan = described(lake, "SELECT * FROM {db}.a a JOIN {db}.b b ON a.k = b.k")
+        plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.k = b.k")
         assert "shuffled for" not in plan
 
 
