@@ -81,7 +81,10 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
       case _: PhalanxPath if !tableExists(ident) =>
         new PhalanxUnborn(catalog +: parts(ident), (info, options) =>
           stage(ident, "create", info, "partition_by" -> Option(options.get("partition_by"))))
-      case _ => load(ident)
+      case _ => load(ident) match {
+        case table: PhalanxTable => table.forWrites
+        case other => other
+      }
     }
 
   override def tableExists(ident: Identifier): Boolean =

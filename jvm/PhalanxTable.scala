@@ -7,6 +7,7 @@ import scala.jdk.CollectionConverters._
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
+import org.apache.spark.sql.catalyst.util.CharVarcharUtils
 import org.apache.spark.sql.connector.catalog._
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.expressions.filter.Predicate
@@ -39,6 +40,17 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
   override def version(): String = described.get("version").asText()
   override def schema(): StructType = struct
   override def columns(): Array[Column] = Columns.of(struct)
+
+  /**
+   * The same table with the lengths of CHAR and VARCHAR in metadata, as in every resolved relation.
+   *
+   * Spark itself does this when it resolves a name, but not after schema evolution: there it casts
+   * strings to a type that it then takes for a new one, again and again.
+   */
+  def forWrites: PhalanxTable = new PhalanxTable(names, described, hasFunctions) {
+    override def columns(): Array[Column] =
+      Columns.of(CharVarcharUtils.replaceCharVarcharWithStringInSchema(schema()))
+  }
   override def partitioning(): Array[Transform] = transforms
 
   override def properties(): util.Map[String, String] =

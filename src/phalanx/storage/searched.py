@@ -202,12 +202,17 @@ class Searched:
         with self.evaluating(where) as filter:
             return int(self.handle.count_rows(filter))
 
-    def matching(self, where: Predicate | None, columns: Sequence[str]) -> pa.Table:
-        """Columns of the rows that satisfy a predicate, in one go."""
+    def matching(
+        self, where: Predicate | None, columns: Sequence[str], limit: int | None = None
+    ) -> pa.Table:
+        """Columns of the rows that satisfy a predicate, or of some of them, in one go."""
         reading = self.reading(columns)
         with self.evaluating(where) as filter:
             rows = self.handle.scanner(
-                columns=reading.columns, filter=filter, with_row_id=not reading.columns
+                columns=reading.columns,
+                filter=filter,
+                limit=limit,
+                with_row_id=not reading.columns,
             ).to_table()
         return pa.Table.from_batches([reading.batch(_one_batch(rows), False)])
 

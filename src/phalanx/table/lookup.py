@@ -3,7 +3,8 @@
 A scan reads leaves in threads of its own and passes batches on through queues. To find one row by
 its key, setting that up takes longer than the work. So for a filter that names values of an indexed
 column, leaves are asked first how many rows they have, which the index answers, by threads that
-stay. Most leaves have none. If there are few rows in all, they are read in one go.
+stay. Most leaves have none. If there are few rows in all, they are read in one go. If only one leaf
+can have some, it is not asked before it is read.
 """
 
 from __future__ import annotations
@@ -88,12 +89,16 @@ class Lookup:
         self._filters = wanted.hashes is not None and len(units) >= _MANY
 
     @functools.cached_property
+    def _asked(self) -> list[int]:
+        """The numbers of the units that may have rows, as far as that is known without asking."""
+        return [number for number, unit in enumerate(self._units) if self._may_match(unit)]
+
+    @functools.cached_property
     def counts(self) -> list[int | None]:
         """How many rows of each unit match; None where no index tells."""
-        asked = [number for number, unit in enumerate(self._units) if self._may_match(unit)]
         counts: list[int | None] = [0] * len(self._units)
-        answers = self._each(self._count, [self._units[number] for number in asked])
-        for number, answer in zip(asked, answers, strict=True):
+        answers = self._each(self._count, [self._units[number] for number in self._asked])
+        for number, answer in zip(self._asked, answers, strict=True):
             counts[number] = answer
         return counts
 
@@ -115,15 +120,26 @@ class Lookup:
         pairs = zip(self._units, self.counts, strict=True)
         return [unit for unit, count in pairs if count is None]
 
-    @property
-    def is_small(self) -> bool:
-        """Whether the rows are known to be so few that they are read in one go."""
+    def few_rows(self, columns: Sequence[str]) -> list[pa.Table] | None:
+        """The rows of every unit that has some, read in one go; None if they may be many."""
+        units = [self._units[number] for number in self._asked]
+        if len(units) == 1 and not units[0].small:
+            rows = self._few_of(units[0], columns)
+            return None if rows is None else [rows]
         known = [count for count in self.counts if count is not None]
-        return len(known) == len(self.counts) and sum(known) <= _FEW_ROWS
-
-    def tables(self, columns: Sequence[str]) -> list[pa.Table]:
-        """The rows of every unit that has some."""
+        if len(known) < len(self.counts) or sum(known) > _FEW_ROWS:
+            return None
         return self._each(lambda unit: self._read(unit, columns), self.matching)
+
+    def _few_of(self, unit: ReadUnit, columns: Sequence[str]) -> pa.Table | None:
+        """The rows of the only unit that may have some, which need not be counted before."""
+        leaf = self._opened(unit)
+        if not leaf.is_covered_by(self._wanted.index):
+            return None
+        rows = leaf.matching(unit.where, columns, _FEW_ROWS + 1)
+        if not rows.num_rows:
+            self._note(unit)
+        return rows if rows.num_rows <= _FEW_ROWS else None
 
     def _each(self, work: Callable[[ReadUnit], T], units: Sequence[ReadUnit]) -> list[T]:
         return list(map(work, units) if len(units) < 2 else _pool().map(work, units))
@@ -135,11 +151,15 @@ class Lookup:
         if not leaf.is_covered_by(self._wanted.index):
             return None
         count = leaf.count(unit.where)
-        if self._filters and not count:
-            key_filters.note(
-                self._location, self._schema, unit.members[0], self._wanted.column.path[0]
-            )
+        if not count:
+            self._note(unit)
         return count
+
+    def _note(self, unit: ReadUnit) -> None:
+        """Remember that a leaf was asked in vain."""
+        if self._filters:
+            column = self._wanted.column.path[0]
+            key_filters.note(self._location, self._schema, unit.members[0], column)
 
     def _read(self, unit: ReadUnit, columns: Sequence[str]) -> pa.Table:
         if unit.small:

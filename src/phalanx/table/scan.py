@@ -264,16 +264,13 @@ class Scan:
         units: Iterable[ReadUnit] = self._units(self._plan.indices)
         if self.schema.names and (wanted := wanted_values(self._plan)) is not None:
             lookup = Lookup(self._snapshot, wanted, list(units))
-            if lookup.is_small:
-                yield from self._looked_up(lookup)
+            tables = lookup.few_rows(self.schema.names)
+            if tables is not None:
+                batches = (batch for table in tables for batch in table.to_batches())
+                yield from (with_types(batch, self.schema) for batch in batches)
                 return
             units = lookup.matching
         yield from _ordered(self, units) if ordered else _unordered(self, units)
-
-    def _looked_up(self, lookup: Lookup) -> Iterator[pa.RecordBatch]:
-        for rows in lookup.tables(self.schema.names):
-            for batch in rows.to_batches():
-                yield with_types(batch, self.schema)
 
     def _units(self, indices: Any) -> Iterator[ReadUnit]:
         """Leaves as they are read, in their order: there are units enough for all threads."""

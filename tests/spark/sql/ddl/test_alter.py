@@ -209,6 +209,31 @@ class TestColumnsThatComeWithRows:
         assert lake.sql("SELECT * FROM {db}.w").dtypes == [("id", "bigint"), ("s", "string")]
         assert lake.rows("SELECT * FROM {db}.w") == [(1, "2")]
 
+    @needs("insert_schema_evolution")
+    def test_beside_varchar_and_char(self, lake):
+        lake.sql("CREATE TABLE {db}.w (v VARCHAR(3), c CHAR(2), l ARRAY<VARCHAR(2)>)")
+        lake.sql("INSERT WITH SCHEMA EVOLUTION INTO {db}.w SELECT 'abc', 'x', array('a'), 1 AS n")
+        lake.sql("INSERT WITH SCHEMA EVOLUTION INTO {db}.w BY NAME SELECT 'b' AS v, 2 AS n, 3 AS m")
+        lake.sql("""
+            MERGE WITH SCHEMA EVOLUTION INTO {db}.w t USING (SELECT 'abc' AS v, 'y' AS c, 4 AS k) s
+            ON t.v = s.v WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+        """)
+        assert lake.rows("SELECT * FROM {db}.w") == [
+            ("abc", "y ", ["a"], 1, None, 4),
+            ("b", None, None, 2, 3, None),
+        ]
+        described = [(row[0], row[1]) for row in lake.sql("DESCRIBE {db}.w").collect()]
+        assert described[:4] == [
+            ("v", "varchar(3)"),
+            ("c", "char(2)"),
+            ("l", "array<varchar(2)>"),
+            ("n", "int"),
+        ]
+        for too_long in ("SELECT 'abcd' AS v, 5 AS z", "SELECT array('abc') AS l, 5 AS z"):
+            with pytest.raises(Exception, match="EXCEED_LIMIT_LENGTH"):
+                lake.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {{db}}.w BY NAME {too_long}")
+        assert lake.rows("SELECT count(*) FROM {db}.w") == [(2,)]
+
     def test_the_option_of_a_frame(self, lake, spark):
         lake.sql("CREATE TABLE {db}.w (id INT)")
         rows = spark.sql("SELECT 1L AS id, 'x' AS a")
