@@ -2,6 +2,7 @@
 
 import pytest
 
+from examples.declarative import run
 from phalanx.spark import conf
 from tests.spark.deployments.conftest import QUIET
 from tests.spark.deployments.processes import (
@@ -47,6 +48,8 @@ def test_connect(server, subtests, tmp_path):
         walk(client, subtests)
         with subtests.test("search"):
             search(client)
+        with subtests.test("a declarative pipeline"):
+            declarative_pipeline(client, server, tmp_path)
     finally:
         client.stop()
 
@@ -76,3 +79,21 @@ def search(client):
         "SELECT id FROM phalanx_search('lake.db.docs', vector => array(30.2F, 0F), k => 2, "
         "filter => \"tenant = 'b'\")"
     ) == [(28,), (31,)]
+
+
+def declarative_pipeline(client, server, folder):
+    """Spark creates the tables and fills them."""
+    client.sql("CREATE NAMESPACE lake.declared")
+    run.main(run.Pipeline(folder / "pipeline", "declared", server), {}, 100, files=1)
+    raw, clean = (
+        client.sql(f"SELECT count(*), count(DISTINCT id) FROM lake.declared.{name}")
+        for name in ("raw", "clean")
+    )
+    valid = [id for id in range(100) if id % 4]
+    assert raw == [(100, 100)]
+    assert clean == [(len(valid), len(valid))]
+    assert client.sql("SELECT sum(events), sum(total) FROM lake.declared.daily") == [
+        (len(valid), float(sum(valid)))
+    ]
+    partitions = client.sql("SHOW PARTITIONS lake.declared.daily")
+    assert partitions == [("country=DE",), ("country=FR",), ("country=US",)]
