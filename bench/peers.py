@@ -3,7 +3,8 @@
 Not part of `make bench`: run it with `make bench ARGS=peers` on a quiet machine. Environments with
 other versions of Spark are made as `make test-spark` makes them; the jars come from Maven's
 repository, for which `mvn` must be there. A system that cannot be had is left out, and that is
-said. BENCH_ROWS changes the size, and BENCH_PEERS the systems, for example `phalanx,parquet`.
+said. BENCH_ROWS changes the size, and BENCH_PEERS the systems, for example `phalanx,parquet`. With
+BENCH_CHART, a folder, the results are also written there, as `peers.svg` and `peers.md`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import sparks
+from bench.chart import chart, markdown
 from bench.measure import Figure
 
 ROWS = int(os.environ.get("BENCH_ROWS", "4000000"))
@@ -144,6 +146,11 @@ def main() -> int:
             shutil.rmtree(root / system.name, ignore_errors=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
+    if os.environ.get("BENCH_CHART") and "phalanx" in results:
+        folder = Path(os.environ["BENCH_CHART"])
+        title = f"{ROWS / 1e6:g} million rows: time of each system / time of Phalanx"
+        (folder / "peers.svg").write_text(chart(title, results), encoding="utf-8")
+        (folder / "peers.md").write_text(markdown(results), encoding="utf-8")
     return report(results)
 
 
