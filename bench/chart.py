@@ -31,9 +31,10 @@ def chart(title: str, results: Mapping[str, Mapping[str, float]]) -> str:
         for name in systems:
             ratio = results[name][line] / base
             width = min(ratio, MOST) * UNIT
-            figure = f"{'> ' if ratio > MOST else ''}{ratio:.2f}"
             shapes.append(_bar(LEFT, height, width, colors[name]))
-            shapes.append(_text(LEFT + width + 5, height + BAR - 3, figure, 'font-size="9"'))
+            shapes.append(
+                _text(LEFT + width + 5, height + BAR - 3, f"{ratio:.2f}", 'font-size="9"')
+            )
             height += BAR
         height += GAP
     line = f'M{LEFT + UNIT} {TOP - 6} V{height - 6}" stroke="#cfd8dc" stroke-dasharray="3 3'

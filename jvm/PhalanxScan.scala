@@ -1,6 +1,7 @@
 package org.apache.spark.sql.phalanx
 
-import java.util.OptionalLong
+import java.util
+import java.util.{Optional, OptionalLong}
 
 import scala.jdk.CollectionConverters._
 
@@ -15,6 +16,7 @@ import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
 import org.apache.spark.sql.connector.expressions.filter._
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
 import org.apache.spark.sql.connector.read._
+import org.apache.spark.sql.connector.read.colstats.ColumnStatistics
 import org.apache.spark.sql.connector.read.partitioning.{KeyGroupedPartitioning, Partitioning, UnknownPartitioning}
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.internal.SQLConf
@@ -287,6 +289,27 @@ class PhalanxScan(
       if (stored.isEmpty || numRows().isEmpty) stored
       else OptionalLong.of(math.max(stored.getAsLong, numRows().getAsLong * (8 + struct.defaultSize)))
     }
+
+    override def columnStats(): util.Map[NamedReference, ColumnStatistics] =
+      if (SQLConf.get.cboEnabled && stream.isEmpty) columnStatistics
+      else util.Collections.emptyMap()
+  }
+
+  /** What only the cost-based optimizer asks for: statistics of all leaves are read. */
+  private lazy val columnStatistics: util.Map[NamedReference, ColumnStatistics] = {
+    val known = Bridge.call("column_statistics", arguments: _*).get("columns")
+    struct.fields.filter(field => known.has(field.name)).map { field =>
+      val column = known.get(field.name)
+      val nulls = column.get("nulls")
+      Expressions.column(Json.quoted(Seq(field.name))) -> new ColumnStatistics {
+        private def bound(name: String): Optional[Object] =
+          Optional.ofNullable(Json.internal(column.get(name), field.dataType).asInstanceOf[Object])
+        override def min(): Optional[Object] = bound("min")
+        override def max(): Optional[Object] = bound("max")
+        override def nullCount(): OptionalLong =
+          if (nulls.isNull) OptionalLong.empty() else OptionalLong.of(nulls.asLong())
+      }
+    }.toMap.asJava
   }
 
   // Filters that are known only when the other side of a join has run

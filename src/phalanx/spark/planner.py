@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -138,7 +139,7 @@ def plan_scan(request: PlanScan) -> Reply:
     handle = request.table
     if handle.about is not None:
         return _metadata_plan(handle)
-    return _planner(handle, request.scan, request.zone).plan()
+    return planner_of(handle, request.scan, request.zone).plan()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +154,7 @@ def scan_tasks(request: ScanTasks) -> Reply:
     """The tasks of a scan."""
     handle, scan = request.table, request.scan
     if handle.about is None:
-        return {"tasks": _planner(handle, scan, request.zone).tasks(request.packed)}
+        return {"tasks": planner_of(handle, scan, request.zone).tasks(request.packed)}
     task = MetadataTask(handle, scan.schema, scan.without_columns)
     return {"tasks": [{"command": command_of(task, scan.schema)}]}
 
@@ -175,7 +176,7 @@ def _metadata_plan(handle: Handle) -> Reply:
 _planners: LruCache[str, Planner] = LruCache(_KEPT)
 
 
-def _planner(handle: Handle, scan: ScanSettings, zone: str) -> Planner:
+def planner_of(handle: Handle, scan: ScanSettings, zone: str) -> Planner:
     """The planner of a scan: the one that has just planned it, or a new one."""
     key = repr((handle, scan, zone))
     planner = _planners.get(key)
@@ -218,6 +219,17 @@ class Planner:
         if fields:
             return self._keyed(chosen, fields)
         return [{"command": command} for command in self._tasks.packed(chosen)]
+
+    @property
+    def leaves(self) -> list[LeafRow]:
+        """The leaves that are read."""
+        return self._snapshot.leaves.rows(self._indices)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table that are read."""
+        names = {field["name"] for field in json.loads(self._scan.schema)["fields"]}
+        return [name for name in self._snapshot.head.schema.tagged.names if name in names]
 
     def pieces(self, indices: Any, groups: Mapping[int, Any]) -> list[list[Piece]]:
         """What tasks read of some leaves. Those of different groups are never in one piece."""
