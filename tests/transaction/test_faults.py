@@ -122,9 +122,9 @@ def storm(uri, kind, faults, leaves=0):
 @pytest.mark.parametrize(
     ("kind", "faults", "leaves"),
     [
-        pytest.param(Interrupts, 25, 0, id="interrupts"),
-        pytest.param(FullDisk, 25, 0, id="full-disk"),
-        pytest.param(DamagedCaches, 10, 300, id="damaged-caches"),
+        pytest.param(Interrupts, 15, 0, id="interrupts"),
+        pytest.param(FullDisk, 15, 0, id="full-disk"),
+        pytest.param(DamagedCaches, 5, 300, id="damaged-caches"),
         pytest.param(Interrupts, 4000, 0, id="interrupts-long", marks=pytest.mark.soak),
         pytest.param(FullDisk, 4000, 0, id="full-disk-long", marks=pytest.mark.soak),
         pytest.param(DamagedCaches, 300, 300, id="damaged-caches-long", marks=pytest.mark.soak),
