@@ -14,7 +14,7 @@ import org.apache.spark.sql.connector.catalog.Identifier
  */
 class ForeignStatements(spark: ParserInterface) {
   private val part = "(?:`(?:[^`]|``)+`|[\\w$-]+)"
-  private val Named = ("(?is)(?:\\s|--[^\\n]*\\n|/\\*.*?\\*/)*(?:OPTIMIZE|VACUUM|RESTORE|REORG|ALTER|DESC(?:RIBE)?" +
+  private val Named = ("(?is)(?:\\s++|--[^\\n]*+\\n|/\\*.*?\\*/)*+(?:OPTIMIZE|VACUUM|RESTORE|REORG|ALTER|DESC(?:RIBE)?" +
     s"\\s+(HISTORY|DETAIL))\\s+(?:TABLE\\s+)?($part(?:\\.$part)*)(.*)").r
 
   def explained(text: String)(parse: => LogicalPlan): LogicalPlan = {

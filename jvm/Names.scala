@@ -66,7 +66,7 @@ class CheckPlaces(session: SparkSession) extends Rule[LogicalPlan] {
       case (UnresolvedIdentifier(name, _), Some(provider)) if provider.equalsIgnoreCase(PhalanxSource.catalog) =>
         Names.resolved(session, name) match {
           case (_: PhalanxCatalog, _) =>
-          case (other, ident) => throw Bridge.refusal(s"${other.name()} is no catalog of Phalanx: create the table " +
+          case (other, ident) => throw Bridge.refusal(s"${other.name()} is not a Phalanx catalog: create the table " +
             s"in one, such as ${ours.getOrElse("lake")}.${(ident.namespace() :+ ident.name()).mkString(".")}")
         }
       case _ =>

@@ -5,9 +5,9 @@ import java.util.Locale
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.{SparkSession, classic}
-import org.apache.spark.sql.catalyst.analysis.NamedRelation
+import org.apache.spark.sql.catalyst.analysis.{NamedRelation, UnresolvedRelation}
 import org.apache.spark.sql.catalyst.expressions.{Expression, Literal}
-import org.apache.spark.sql.catalyst.plans.logical.{LogicalPlan, OverwriteByExpression, OverwritePartitionsDynamic}
+import org.apache.spark.sql.catalyst.plans.logical.{InsertIntoStatement, LogicalPlan, OverwriteByExpression, OverwritePartitionsDynamic}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.connector.catalog.Table
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
@@ -18,6 +18,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * that the plan follows is taken off the write; Python refuses those that are left.
  */
 class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
+  import OverwriteOptions._
 
   override def apply(plan: LogicalPlan): LogicalPlan = plan.resolveOperators {
     case write: OverwriteByExpression if write.deleteExpr == Literal.TrueLiteral =>
@@ -42,10 +43,6 @@ class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
   private def condition(text: String): Expression =
     session.asInstanceOf[classic.SparkSession].sessionState.sqlParser.parseExpression(text)
 
-  private val conditions = Set("replacewhere")
-  private val modes = Set("partitionoverwritemode", "overwrite-mode")
-  private def lower(name: String) = name.toLowerCase(Locale.ROOT)
-
   /** What the options of a write to a table of ours say that it replaces, if they say one thing. */
   private def asked(table: NamedRelation, options: Map[String, String]): Option[Replaced] = table match {
     case relation: DataSourceV2Relation if isWritten(relation.table) =>
@@ -65,7 +62,7 @@ class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
     table.isInstanceOf[PhalanxTable] && !table.isInstanceOf[PhalanxStagedTable]
 
   private def without(options: Map[String, String]): Map[String, String] =
-    options.filterNot { case (name, _) => (conditions ++ modes)(lower(name)) }
+    options -- among(options.keys)
 
   private def without(table: NamedRelation): NamedRelation = table match {
     case relation: DataSourceV2Relation =>
@@ -73,6 +70,37 @@ class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
       relation.copy(options = new CaseInsensitiveStringMap(rest.asJava))
     case other => other
   }
+}
+
+object OverwriteOptions {
+  private val conditions = Set("replacewhere")
+  private val modes = Set("partitionoverwritemode", "overwrite-mode")
+  private def lower(name: String) = name.toLowerCase(Locale.ROOT)
+
+  /** The options among some that say what is replaced. */
+  def among(names: Iterable[String]): Seq[String] = names.filter(name => (conditions ++ modes)(lower(name))).toSeq
+}
+
+/**
+ * Refuses an INSERT OVERWRITE that says in two ways what it replaces. Once Spark has resolved the statement, the
+ * values of its PARTITION clause are columns like others.
+ */
+class CheckOverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = {
+    plan.foreach {
+      case insert: InsertIntoStatement if insert.overwrite && insert.partitionSpec.values.exists(_.isDefined) =>
+        insert.table match {
+          case table: UnresolvedRelation if isOurs(table.multipartIdentifier) =>
+            for (option <- OverwriteOptions.among(table.options.asCaseSensitiveMap().keySet().asScala).headOption) throw Bridge.refusal(
+              s"PARTITION already says what the INSERT OVERWRITE replaces: leave the option $option out")
+          case _ =>
+        }
+      case _ =>
+    }
+    plan
+  }
+
+  private def isOurs(name: Seq[String]) = Names.resolved(session, name)._1.isInstanceOf[PhalanxCatalog]
 }
 
 /** What a write replaces. */

@@ -62,6 +62,7 @@ class PhalanxCatalog extends SparkCatalog with PhalanxViews with SupportsNamespa
     new PhalanxTable(catalog +: parts(ident), described)
 
   override def loadTable(ident: Identifier): Table = ident match {
+    case _: PhalanxPath if Saving.now => loadTable(ident, util.Set.of(TableWritePrivilege.INSERT))
     case path: PhalanxPath if path.declared.nonEmpty => load(ident, "declared" -> path.declared)
     case _ => load(ident)
   }

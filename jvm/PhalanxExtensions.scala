@@ -6,6 +6,7 @@ import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
@@ -24,6 +25,7 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectHintResolutionRule(new MergeSchema(_))
     // Before Spark's own rules, whose errors say less.
     extensions.injectHintResolutionRule(new CheckPlaces(_))
+    extensions.injectHintResolutionRule(new CheckOverwriteOptions(_))
     extensions.injectResolutionRule(new OverwriteOptions(_))
     extensions.injectPostHocResolutionRule(_ => CheckNewRowsOnly)
     extensions.injectPostHocResolutionRule(_ => ShowAsCreated)
@@ -148,13 +150,15 @@ object KeepUsefulKeys extends Strategy {
   }
 
   private def kept(plan: LogicalPlan): LogicalPlan = {
-    lazy val wanted = clusteredBy(plan)
+    lazy val (wanted, givenUp) = clusteredBy(plan)
     def useless(keys: Seq[Expression]) = !keys.exists(_.references.exists(wanted.contains))
     plan.transform {
       case relation: DataSourceV2ScanRelation if relation.keyGroupedPartitioning.exists(useless) =>
         relation.scan match {
           case scan: PhalanxScan =>
-            scan.pack()
+            val isGivenUp = relation.keyGroupedPartitioning.exists(
+              _.exists(_.references.exists(givenUp.contains)))
+            scan.pack(if (isGivenUp) Some("they were given up so that Spark may broadcast it") else None)
             relation.copy(keyGroupedPartitioning = None)
           case _ => relation
         }
@@ -168,8 +172,11 @@ object KeepUsefulKeys extends Strategy {
     }
   }
 
-  /** The columns that some operator wants rows clustered by, and the sources of those. */
-  private def clusteredBy(plan: LogicalPlan): AttributeSet = {
+  /**
+   * The columns that some operator wants rows clustered by, with the sources of those; and columns that a
+   * join would want so, of a side that Spark may broadcast when it has seen how large it is.
+   */
+  private def clusteredBy(plan: LogicalPlan): (AttributeSet, AttributeSet) = {
     val aliases = plan.flatMap(_.expressions.flatMap(_.collect { case alias: Alias => alias }))
     def sources(asked: Seq[Expression]): AttributeSet = {
       var columns = AttributeSet(asked.flatMap(_.references))
@@ -185,18 +192,35 @@ object KeepUsefulKeys extends Strategy {
         relation.keyGroupedPartitioning.exists(_.exists(_.references.exists(columns.contains)))
       case _ => false
     }
-    // When it has seen how large a side is.
-    val mayBroadcast = SQLConf.get.adaptiveExecutionEnabled && SQLConf.get.autoBroadcastJoinThreshold > 0
-    AttributeSet(plan.collect {
-      case ExtractEquiJoinKeys(_, leftKeys, rightKeys, _, _, left, right, _) =>
+    val threshold = if (SQLConf.get.adaptiveExecutionEnabled) SQLConf.get.autoBroadcastJoinThreshold else 0L
+    def mayBroadcast(side: LogicalPlan, other: LogicalPlan) = {
+      val size = side.stats.sizeInBytes
+      size < other.stats.sizeInBytes && size < BigInt(threshold) * MostShrunk
+    }
+    val (wanted, givenUp) = plan.collect {
+      case ExtractEquiJoinKeys(kind, leftKeys, rightKeys, _, _, left, right, _) =>
         val (ours, theirs) = (sources(leftKeys), sources(rightKeys))
-        val sizes = (left.stats.sizeInBytes, right.stats.sizeInBytes)
         (has(left, ours), has(right, theirs)) match {
-          case (true, false) if mayBroadcast && sizes._1 < sizes._2 => AttributeSet.empty
-          case (false, true) if mayBroadcast && sizes._2 < sizes._1 => AttributeSet.empty
-          case _ => ours ++ theirs
+          case (true, false) if isBuiltLeft(kind) && mayBroadcast(left, right) => (AttributeSet.empty, ours)
+          case (false, true) if isBuiltRight(kind) && mayBroadcast(right, left) => (AttributeSet.empty, theirs)
+          case _ => (ours ++ theirs, AttributeSet.empty)
         }
-      case operator => Clustering(operator).fold(AttributeSet.empty)(sources)
-    }.flatten)
+      case operator => (Clustering(operator).fold(AttributeSet.empty)(sources), AttributeSet.empty)
+    }.unzip
+    (AttributeSet(wanted.flatten), AttributeSet(givenUp.flatten))
+  }
+
+  /** How many times larger than what Spark broadcasts a side may seem: filters may leave little of it. */
+  private val MostShrunk = 100
+
+  /** Whether Spark can broadcast the left side of a join. */
+  private def isBuiltLeft(kind: JoinType) = kind match {
+    case _: InnerLike | RightOuter => true
+    case _ => false
+  }
+
+  private def isBuiltRight(kind: JoinType) = kind match {
+    case _: InnerLike | LeftOuter | LeftSemi | LeftAnti | _: ExistenceJoin => true
+    case _ => false
   }
 }

@@ -112,7 +112,7 @@ class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends L
 class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan with Batch {
   private val struct = Json.struct(reply.get("schema"))
 
-  /** The places of the columns that each task has only one value of; none if tasks are not made so. */
+  /** Positions of the columns that are constant within a task; empty if tasks are not split by key. */
   val keys: Seq[Int] = Json.each(reply.get("keys")).map(_.asInt())
   private val kinds = keys.map(struct(_).dataType)
 
@@ -165,6 +165,7 @@ class PhalanxScan(
   private var planned: Option[JsonNode] = None
   private var tasks: Option[Seq[InputPartition]] = None
   private var packed = false
+  private var packedFor: Option[String] = None
   private var chosen: Option[Seq[Int]] = None
 
   // Spark wants a column even where a query needs none: Python counts rows in a dummy one.
@@ -205,7 +206,10 @@ class PhalanxScan(
   }
 
   /** Do without partition keys: small leaves share tasks. */
-  def pack(): Unit = packed = true
+  def pack(why: Option[String] = None): Unit = {
+    packed = true
+    packedFor = why
+  }
 
   /** The same scan with only some of the keys, by their places and in that order. Spark may plan this
    *  one again, with the keys that it had. */
@@ -214,6 +218,7 @@ class PhalanxScan(
     scan.runtime = runtime
     scan.planned = planned
     scan.packed = packed
+    scan.packedFor = packedFor
     scan.chosen = Some(keys)
     scan
   }
@@ -221,8 +226,9 @@ class PhalanxScan(
   /** Why its rows are shuffled for a join by its partition columns; set when all is planned. */
   @volatile var shuffled: Option[String] = None
 
-  /** Why it has no partition keys, in Python's words. */
-  def unkeyed: Option[String] = Option(plan.get("unkeyed").asText()).filter(_.nonEmpty)
+  /** Why it has no partition keys: in Python's words, or because they were given up. */
+  def unkeyed: Option[String] =
+    packedFor.orElse(Option(plan.get("unkeyed").asText()).filter(_.nonEmpty))
 
   /** The keys that it has, in words. */
   def keys: String = reported.map(_.describe()).mkString(", ")

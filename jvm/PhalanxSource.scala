@@ -19,10 +19,14 @@ class PhalanxSource extends SupportsCatalogOptions with DataSourceRegister {
 
   override def shortName(): String = "phalanx"
 
-  override def extractIdentifier(options: CaseInsensitiveStringMap): Identifier =
+  override def extractIdentifier(options: CaseInsensitiveStringMap): Identifier = {
+    if ((options.containsKey("versionAsOf") || options.containsKey("timestampAsOf")) && Saving.now) {
+      throw Bridge.refusal("an earlier version cannot be written to: leave versionAsOf and timestampAsOf out")
+    }
     Option(options.get("path")).map(path => PhalanxPath(path, declared(options)): Identifier).getOrElse {
       throw Bridge.refusal("a path is needed: load(\"/data/events\") or save(\"/data/events\")")
     }
+  }
 
   private def declared(options: CaseInsensitiveStringMap): Map[String, String] =
     Option(options.get("schema")).map(text => "schema" -> StructType.fromDDL(text).json).toMap ++

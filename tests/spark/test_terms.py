@@ -1,6 +1,7 @@
 """Expressions that tasks evaluate: what is taken, and that Arrow's results are exact."""
 
 import json
+import operator
 from decimal import Decimal, localcontext
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phalanx.errors import InvalidInput
 from phalanx.model.schema import TableSchema
 from phalanx.spark.filters import Untranslatable
 from phalanx.spark.terms import term_of
@@ -86,6 +88,7 @@ def test_types(node, type):
         constant("a", "string"),
         column("ns"),
         column("missing"),
+        cast(column("i"), "interval month"),
         {"call": "?", "args": [], "text": "rand()"},
     ],
 )
@@ -113,5 +116,22 @@ def test_too_many_digits():
     most = Decimal(10**15 - 1).scaleb(-2)
     batch = pa.record_batch({"d": pa.array([most], pa.decimal128(15, 2))})
     square = call("*", column("d"), column("d"))
-    with pytest.raises(pa.ArrowInvalid):
+    with pytest.raises(InvalidInput, match="NUMERIC_VALUE_OUT_OF_RANGE"):
         term_of(call("*", square, column("d")), SCHEMA).of(batch)
+
+
+long_numbers = st.integers(-(10**19) + 1, 10**19 - 1).map(Decimal)
+
+
+@given(st.lists(st.tuples(st.none() | long_numbers, st.none() | long_numbers), min_size=1))
+def test_long_numbers_whose_results_fit(pairs):
+    """Also where the longest are in different rows, and where there are only NULLs."""
+    schema = pa.schema([("a", pa.decimal128(38, 0)), ("b", pa.decimal128(38, 0))])
+    columns = [pa.array(side, pa.decimal128(38, 0)) for side in zip(*pairs, strict=True)]
+    batch = pa.record_batch(columns, schema=schema)
+    table = TableSchema.assign(schema)
+    with localcontext(prec=80):
+        for sign, of in (("*", operator.mul), ("+", operator.add), ("-", operator.sub)):
+            result = term_of(call(sign, column("a"), column("b")), table).of(batch)
+            wanted = [None if a is None or b is None else of(a, b) for a, b in pairs]
+            assert result.to_pylist() == wanted

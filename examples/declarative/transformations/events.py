@@ -1,4 +1,4 @@
-"""Tables that Spark keeps up to date."""
+"""The table that events stream into."""
 
 from __future__ import annotations
 
@@ -14,9 +14,3 @@ spark = SparkSession.active()
 def raw() -> DataFrame:
     """Every event as it came in; each file is read once."""
     return spark.readStream.schema(SCHEMA).json(str(spark.conf.get("events.folder")))
-
-
-@pipelines.materialized_view(format="phalanx", partition_cols=["country"])
-def clean() -> DataFrame:
-    """The valid events, each id once."""
-    return spark.read.table("raw").where("country IS NOT NULL").dropDuplicates(["id"])

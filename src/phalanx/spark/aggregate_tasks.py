@@ -131,7 +131,7 @@ class AggregateTask:
             for at, term in enumerate(self.groups)
             if term is None
         }
-        if not self._columns:
+        if not self._columns:  # then there are only functions that count rows
             count = piece.unit.count(location, self.table)
             if count:
                 counts = dict.fromkeys(names[len(self.groups) :], pa.scalar(count, pa.int64()))

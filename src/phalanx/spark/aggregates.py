@@ -24,6 +24,7 @@ from phalanx.errors import InvalidInput
 from phalanx.model.calendar import is_utc
 from phalanx.model.domains import FloatDomain, domain_of
 from phalanx.model.predicates import Column
+from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionField
 from phalanx.model.statistics import ColumnStatistics, Statistics
 from phalanx.model.transforms import Identity, Transform
@@ -92,7 +93,7 @@ def _is_a_quotient(request: Aggregate, node: Expression) -> bool:
     """
     snapshot = request.table.snapshot()
     try:
-        type = term_of(node, snapshot.head.schema).type
+        type = _aggregated(node, snapshot.head.schema).type
     except Untranslatable:
         return False
     if not pa.types.is_integer(type):
@@ -340,10 +341,10 @@ class _Answer:
         if name not in ("COUNT", "MIN", "MAX", "SUM"):
             raise _Unknown
         if name == "SUM":
-            term = term_of(node["of"], self._schema)
+            term = _aggregated(node["of"], self._schema)
             return _Function(name, _sum_type(term.type), _unknown, term)
         if "column" not in node["of"]:
-            term = term_of(node["of"], self._schema)
+            term = _aggregated(node["of"], self._schema)
             type = "long" if name == "COUNT" else spark_type(term.type, name)
             return _Function(name, type, _unknown, term)
         column = self._schema.column(tuple(node["of"]["column"]))
@@ -406,6 +407,14 @@ class _Answer:
             return value
 
         return extreme
+
+
+def _aggregated(node: Expression, schema: TableSchema) -> Term:
+    """What a function aggregates. Raises Untranslatable for a constant: no column is read."""
+    term = term_of(node, schema)
+    if not term.columns:
+        raise Untranslatable("an aggregate of a constant")
+    return term
 
 
 def _by_key(

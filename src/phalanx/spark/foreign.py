@@ -215,7 +215,12 @@ _STATEMENTS: Sequence[tuple[str, str, str, _Advice]] = (
         r"\s+(?P<tag>\S+)(?:\s+AS\s+OF\s+VERSION\s+(?P<version>\d+))?.*",
         _tag,
     ),
-    ("BRANCH", r"ALTER\s+TABLE", r"\s+(?:CREATE|REPLACE|DROP)\b.*?\bBRANCH\b.*", _branch),
+    (
+        "BRANCH",
+        r"ALTER\s+TABLE",
+        r"\s+(?:CREATE|REPLACE|DROP)(?:\s+OR\s+REPLACE)?\s+BRANCH\b.*",
+        _branch,
+    ),
     (
         "WRITE ORDERED BY",
         r"ALTER\s+TABLE",

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from phalanx.errors import InvalidInput
 from phalanx.model.schema import TableSchema, extract
 from phalanx.spark.filters import Expression, Untranslatable
-from phalanx.spark.types import cast, exchange_type, is_finer, spark_type
+from phalanx.spark.types import SparkType, cast, exchange_type, is_finer, spark_type
 
 _OPERATORS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 _MOST_DIGITS = 38
@@ -86,8 +86,21 @@ class Arithmetic(Term):
         left, right = self.left.of(batch), self.right.of(batch)
         if self.type == pa.float64():
             return _OPERATORS[self.operator](left, right)
-        result = _OPERATORS[self.operator](_narrowed(left), _narrowed(right))
-        return result if result.type == self.type else result.cast(self.type)
+        left, right = _narrowed(left), _narrowed(right)
+        if left is None or right is None:
+            return pa.nulls(batch.num_rows, self.type)
+        # Arrow goes by the types, which are those of the longest numbers. These may be in different
+        # rows, and then all results fit.
+        if left.type.precision + right.type.precision >= _MOST_DIGITS:
+            left, right = (side.cast(_long(side.type)) for side in (left, right))
+        try:
+            result = _OPERATORS[self.operator](left, right)
+            return result if result.type == self.type else result.cast(self.type)
+        except pa.ArrowInvalid:
+            raise InvalidInput(
+                f"NUMERIC_VALUE_OUT_OF_RANGE: a result of {self.operator} has more digits than "
+                f"DECIMAL({self.type.precision}, {self.type.scale}) holds"
+            ) from None
 
     @property
     def columns(self) -> frozenset[str]:
@@ -102,10 +115,17 @@ def term_of(node: Expression, schema: TableSchema) -> Term:
         return _constant(node["value"], json.loads(node["type"]))
     args = [term_of(arg, schema) for arg in node["args"]]
     if node["call"] == "CAST":
-        return _widened(args[0], exchange_type(json.loads(node["to"])))
+        return _widened(args[0], _exchanged(json.loads(node["to"])))
     if node["call"] in _OPERATORS and len(args) == 2:
         return _arithmetic(node["call"], *args)
     raise Untranslatable(node["call"])
+
+
+def _exchanged(type: SparkType) -> pa.DataType:
+    try:
+        return exchange_type(type)
+    except InvalidInput as error:
+        raise Untranslatable(str(error)) from None
 
 
 def _column(path: tuple[str, ...], schema: TableSchema) -> Term:
@@ -171,13 +191,20 @@ def unscaled(number: Decimal, scale: int) -> int:
     return int(number.scaleb(scale, _EXACT))
 
 
+def _long(type: pa.DataType) -> pa.DataType:
+    return pa.decimal256(type.precision, type.scale)
+
+
 def _narrowed(values: Any) -> Any:
-    """Decimals in the type of their longest number, so that results of Arrow have few digits."""
+    """Decimals in the type of their longest number, so that results of Arrow have few digits.
+
+    None if there are only NULLs.
+    """
     extremes = pc.min_max(values) if isinstance(values, pa.Array) else None
     ends = [extremes["min"], extremes["max"]] if extremes else [values]
     numbers = [end.as_py() for end in ends if end.is_valid]
     if not numbers:
-        return values
+        return None
     scale = values.type.scale
     digits = max(len(str(abs(unscaled(number, scale)))) for number in numbers)
     return values.cast(pa.decimal128(max(digits, scale), scale))

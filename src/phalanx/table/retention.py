@@ -25,6 +25,7 @@ from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest import ManifestVersion, SwapLost
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.records import TimelineRow, TransactionRecord
+from phalanx.table.arguments import whole_number
 from phalanx.table.format import count_text
 from phalanx.transaction.snapshot import Snapshot
 from phalanx.transaction.swap import Proposal, swap_head
@@ -107,9 +108,7 @@ class RetentionPolicy:
 
 
 def _at_least(retain_last: int | None) -> int | None:
-    if retain_last is not None and retain_last < 1:
-        raise InvalidInput(f"retain_last is a whole number from 1, not {retain_last}")
-    return retain_last
+    return None if retain_last is None else whole_number(retain_last, 1, "retain_last")
 
 
 def age_of(age: dt.timedelta | str | None) -> dt.timedelta | None:

@@ -316,7 +316,7 @@ def checked_columns(columns: str | Sequence[str] | None, snapshot: Snapshot) -> 
     known = snapshot.head.schema.tagged.names
     for name in columns:
         if isinstance(name, pc.Expression):
-            raise InvalidInput(f"{name} is no name of a column: give a filter as where=…")
+            raise InvalidInput(f"{name} is not a column name: give a filter as where=…")
         if name not in known:
             hint = f"; give a filter as where={name!r}" if _looks_like_filter(name) else ""
             raise InvalidInput(f"unknown column {name!r}: the table has {', '.join(known)}{hint}")

@@ -292,6 +292,8 @@ class Table(ArrowDataset):
         return names
 
     def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # it was there, and its own code has failed
+            return object.__getattribute__(self, name)
         raise unknown_attribute(name)
 
     def __enter__(self) -> Table:

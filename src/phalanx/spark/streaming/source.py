@@ -148,7 +148,10 @@ def start_stream(request: StartStream) -> Reply:
         if is_given(STARTING_VERSION, options):
             raise InvalidInput("a stream starts at a version or at a time: say only one of them")
         if timestamp.tzinfo is None:
-            timestamp = moment_of(timestamp.isoformat(), request.zone)
+            given = timestamp.isoformat()
+            timestamp = moment_of(given, request.zone)
+            if timestamp is None:
+                raise InvalidInput(f"{STARTING_TIMESTAMP.name} {given} is out of range")
     limits = {what: resolve(setting, options) for what, setting in LIMITS.items()}
     stream = Stream(
         handle.uri,

@@ -101,6 +101,41 @@ def test_sums_of_decimals_that_overflow(lake, ansi):
     lake.same("SELECT sum(d) FROM {db}.u")
 
 
+def test_products_that_overflow(lake, ansi):
+    nines = "CAST('" + "9" * 20 + "' AS DECIMAL(38, 0))"
+    lake.both("t", f"SELECT {nines} AS d, id AS k FROM range(2)", "k")
+    with pytest.raises(PySparkException, match=r"NUMERIC_VALUE_OUT_OF_RANGE"):
+        lake.rows("SELECT sum(d * d) FROM {db}.t")
+    ansi("false")
+    lake.same("SELECT sum(d * d) FROM {db}.t")
+
+
+@pytest.mark.parametrize("by", ["", "GROUP BY k"])
+def test_constants(lake, by):
+    lake.both("t", "SELECT id, id % 2 AS k FROM range(5)", "k")
+    constants = ("1.5D", "1.0", "CAST(2.5 AS DECIMAL(38, 2))", "7", "'a'", "NULL")
+    for constant in constants:
+        lake.same(f"SELECT count({constant}), min({constant}), max({constant}) FROM {{db}}.t {by}")
+    for constant in constants[:4]:
+        lake.same(f"SELECT sum({constant}), avg({constant}) FROM {{db}}.t WHERE id > 1 {by}")
+
+
+def test_decimals_of_many_digits(lake):
+    lake.both(
+        "t",
+        "SELECT CAST(IF(id % 2 = 0, '123456789012345678.00', '1.00') AS DECIMAL(20, 2)) AS a, "
+        "CAST(IF(id % 2 = 1, '123456789012345678.00', '1.00') AS DECIMAL(20, 2)) AS b, "
+        "CAST(NULL AS DECIMAL(38, 2)) AS n, id % 2 AS k FROM range(8)",
+        "k",
+    )
+    lake.same("SELECT sum(a * b), sum(a + b), sum(n + n), sum(n * 2.0) FROM {db}.t")
+
+
+def test_averages_of_intervals(lake):
+    lake.both("t", "SELECT id, CAST(id % 2 AS INT) AS k FROM range(5)", "k")
+    lake.same("SELECT CAST(avg(CAST(k AS INTERVAL MONTH)) AS STRING) FROM {db}.t")
+
+
 def test_averages_of_longs(lake):
     """Spark adds doubles up, so that nothing overflows."""
     lake.both("t", "SELECT 9223372036854775000 + id AS n, id % 2 AS k FROM range(4)", "k")

@@ -163,6 +163,15 @@ def test_the_smaller_side_has_no_use_for_its_keys(lake, spark, joining):
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "100")
     lake.same(query)
     assert shuffles(lake, query) == 2
+    assert "given up so that Spark may broadcast it" in lake.plan(query)
+    # Spark never broadcasts the left side of these.
+    for kind in ("LEFT", "FULL", "LEFT ANTI"):
+        other = f"SELECT a.* FROM {{db}}.a a {kind} JOIN {{db}}.b b ON a.id = b.id"
+        lake.same(other)
+        assert shuffles(lake, other) == 1
+    # It is so much larger than the threshold that no filter will make it small enough.
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "5")
+    assert shuffles(lake, query) == 1
 
 
 def test_tables_with_several_specs(lake, joining):

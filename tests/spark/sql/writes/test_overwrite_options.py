@@ -7,7 +7,8 @@ from tests.spark.needs import needs
 
 ALL = [(0, "0"), (1, "1"), (2, "0"), (3, "1")]
 WHERE, MODE = {"replaceWhere": "p = '0'"}, {"partitionOverwriteMode": "dynamic"}
-CONF = "spark.sql.sources.partitionOverwriteMode"
+MODE_NAME = "partitionOverwriteMode"
+CONF = f"spark.sql.sources.{MODE_NAME}"
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +68,18 @@ class TestReplaceWhere:
         option = "WITH ('replaceWhere' = 'p = \\'0\\'')"
         table.sql(f"INSERT OVERWRITE {{db}}.t {option} VALUES (9, '0')")
         assert rows(table) == [(1, "1"), (3, "1"), (9, "0")]
+
+    @pytest.mark.parametrize("option", ["'replaceWhere' = 'id > 1'", f"'{MODE_NAME}' = 'static'"])
+    def test_beside_a_partition(self, lake, dynamic, option):
+        """Both say what is replaced, so that nobody can know which rows are meant."""
+        lake.sql("CREATE TABLE {db}.u (id INT, p STRING, q STRING) PARTITIONED BY (p, q)")
+        lake.sql("INSERT INTO {db}.u VALUES (1, 'a', 'x'), (2, 'b', 'y')")
+        with pytest.raises(AnalysisException, match="PARTITION already says"):
+            lake.sql(
+                f"INSERT OVERWRITE {{db}}.u WITH ({option}) PARTITION (p = 'a', q) SELECT 9, 'n'"
+            )
+        lake.sql("INSERT OVERWRITE {db}.u PARTITION (p = 'a', q) SELECT 9, 'x'")
+        assert lake.rows("SELECT * FROM {db}.u") == [(2, "b", "y"), (9, "a", "x")]
 
     @pytest.mark.parametrize("condition", ["nope = 1", "p = ", "hash(id) = 1"])
     def test_a_condition_that_is_none(self, table, new, condition):
