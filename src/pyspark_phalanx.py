@@ -99,16 +99,18 @@ def keep_archives() -> None:
     """Keep Spark's own archives from being listed again and again.
 
     Earlier versions of PySpark forget all that is known about modules before every task, and to
-    list what is in pyspark.zip takes longer than most tasks. It does not change while Spark runs.
+    list what is in pyspark.zip, once for each of its packages, takes longer than most tasks. It
+    does not change while Spark runs.
     """
-    for path, finder in sys.path_importer_cache.items():
-        own = os.path.basename(path).startswith(_ARCHIVES)
-        if own and isinstance(finder, zipimport.zipimporter):
-            finder.invalidate_caches = _nothing  # type: ignore[method-assign]
+    setattr(zipimport.zipimporter, "invalidate_caches", _forget_others)  # noqa: B010
 
 
-def _nothing() -> None:
-    pass
+_forget = zipimport.zipimporter.invalidate_caches
+
+
+def _forget_others(finder: zipimport.zipimporter) -> None:
+    if not os.path.basename(finder.archive).startswith(_ARCHIVES):
+        _forget(finder)
 
 
 def without_pandas() -> None:

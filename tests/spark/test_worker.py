@@ -1,6 +1,10 @@
 """What makes Spark's Python workers faster for Phalanx."""
 
+import importlib
 import socket
+import sys
+import zipfile
+import zipimport
 
 import pytest
 
@@ -33,3 +37,32 @@ def test_sockets_that_have_no_such_delay(as_a_new_worker):
         pyspark_phalanx.send_at_once()
         here.sendall(b"x")
         assert there.recv(1) == b"x"
+
+
+def listed_again(folder, monkeypatch, archive):
+    """How often an archive with a package is listed after Spark has forgotten all about it."""
+    path = folder / archive
+    with zipfile.ZipFile(path, "w") as writer:
+        writer.writestr("outer_of_test/__init__.py", "")
+        writer.writestr("outer_of_test/inner/__init__.py", "")
+        writer.writestr("outer_of_test/inner/last.py", "")
+    monkeypatch.syspath_prepend(path)
+    for name in ("outer_of_test", "outer_of_test.inner", "outer_of_test.inner.last"):
+        importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+    listings = []
+    real = zipimport._read_directory
+    monkeypatch.setattr(
+        zipimport, "_read_directory", lambda name: listings.append(name) or real(name)
+    )
+    importlib.invalidate_caches()
+    return len(listings)
+
+
+def test_sparks_archives_are_listed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        zipimport.zipimporter, "invalidate_caches", zipimport.zipimporter.invalidate_caches
+    )
+    pyspark_phalanx.keep_archives()
+    assert listed_again(tmp_path, monkeypatch, "pyspark.zip") == 0
+    assert listed_again(tmp_path, monkeypatch, "of_a_user.zip") > 0
