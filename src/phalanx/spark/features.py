@@ -56,6 +56,14 @@ FEATURES = {
     "sqlstate_of_tasks": Feature(
         "4.2", "gives no SQLSTATE to what fails in a task: look at the condition"
     ),
+    "column_ids": Feature(
+        "4.2",
+        "does not notice that a column of a DataFrame was dropped, and that another one has taken "
+        "its name since",
+    ),
+    "hidden_columns_of_streams": Feature(
+        "4.2", "has no hidden columns, such as _partition, in streams"
+    ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
 }

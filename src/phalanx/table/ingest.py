@@ -23,6 +23,7 @@ from phalanx.model.evolution import missing
 from phalanx.model.paths import join_path
 from phalanx.model.schema import inner_fields
 from phalanx.table.defaults import Moment, new_value, new_values
+from phalanx.table.offsets import with_offsets
 from phalanx.table.sources import is_pandas, rows_of
 
 #: The largest chunk of input that is processed at a time, in bytes and in rows.
@@ -281,7 +282,7 @@ def _tables(data: Any, schema: pa.Schema, size: int, moment: Moment) -> Iterator
         data = pa.Table.from_batches([data])
     if isinstance(data, pa.Table):
         check_columns(data.schema, schema, moment)
-        yield from _sliced(data, size)
+        yield from _sliced(with_offsets(data), size)
         return
     yield from gathered(_batches(data, schema, moment), size)
 
@@ -423,6 +424,7 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int = CHUNK_BYTES) -> Iter
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        batch = with_offsets(batch)
         if batch.nbytes > size or batch.num_rows > CHUNK_ROWS:
             if pending:
                 yield pa.Table.from_batches(pending)

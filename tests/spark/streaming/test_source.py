@@ -4,6 +4,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import phalanx
+from tests.spark.needs import needs
 from tests.spark.streaming.feeds import forget_commit, run
 
 
@@ -124,6 +125,7 @@ def test_a_running_query_sees_what_is_added(events, checkpoint):
     assert copy(events, stream, checkpoint) == [[7], [8], [9]]
 
 
+@needs("hidden_columns_of_streams")
 def test_columns_and_filters_and_hidden_columns(events, checkpoint):
     stream = reader(events).table(events["t"]).where("part IS NULL").selectExpr("_partition", "id")
     run(stream.writeStream.option("checkpointLocation", str(checkpoint)), events["out"])

@@ -234,6 +234,7 @@ class TestColumnsThatComeWithRows:
                 lake.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {{db}}.w BY NAME {too_long}")
         assert lake.rows("SELECT count(*) FROM {db}.w") == [(2,)]
 
+    @needs("insert_schema_evolution")
     def test_the_option_of_a_frame(self, lake, spark):
         lake.sql("CREATE TABLE {db}.w (id INT)")
         rows = spark.sql("SELECT 1L AS id, 'x' AS a")

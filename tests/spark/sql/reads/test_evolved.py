@@ -6,6 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 SCHEMA = "id INT, country STRING, score FLOAT, day DATE, place STRUCT<city: STRING, zip: INT>"
 
 
@@ -106,6 +108,7 @@ def test_time_travel(evolved):
     ]
 
 
+@needs("column_ids")
 def test_a_frame_does_not_read_another_column_that_took_a_name(lake):
     """Spark compares the ids of columns with those that a frame was made for."""
     lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, 'old' AS s")
@@ -119,6 +122,7 @@ def test_a_frame_does_not_read_another_column_that_took_a_name(lake):
     assert lake.spark.table(lake["i"]).collect() == [(1, None, None)]
 
 
+@needs("create_table_like")
 def test_ids_stay_with_their_table(lake):
     """Neither a copy of a table nor its description shows them."""
     lake.sql("CREATE TABLE {db}.i AS SELECT 1 AS id, named_struct('a', 1) AS x")
