@@ -158,8 +158,8 @@ object KeepUsefulKeys extends Strategy {
           case scan: PhalanxScan =>
             val isGivenUp = relation.keyGroupedPartitioning.exists(
               _.exists(_.references.exists(givenUp.contains)))
-            scan.pack(if (isGivenUp) Some("they were given up so that Spark may broadcast it") else None)
-            relation.copy(keyGroupedPartitioning = None)
+            val why = if (isGivenUp) Some("they were given up so that Spark may broadcast it") else None
+            relation.copy(scan = scan.packing(why), keyGroupedPartitioning = None)
           case _ => relation
         }
       // Spark looks for keys among the table's columns, and these are of the aggregation.

@@ -205,21 +205,32 @@ class PhalanxScan(
     planned.get
   }
 
-  /** Do without partition keys: small leaves share tasks. */
-  def pack(why: Option[String] = None): Unit = {
-    packed = true
-    packedFor = why
+  /**
+   * The same scan without partition keys: small leaves share tasks. Spark plans a query again while it runs, and
+   * may go on with a plan in which this one has keys.
+   */
+  def packing(why: Option[String]): PhalanxScan = {
+    val scan = copied
+    scan.packed = true
+    scan.packedFor = why
+    scan
   }
 
   /** The same scan with only some of the keys, by their places and in that order. Spark may plan this
    *  one again, with the keys that it had. */
   def choosing(keys: Seq[Int]): PhalanxScan = {
+    val scan = copied
+    scan.chosen = Some(keys)
+    scan
+  }
+
+  private def copied: PhalanxScan = {
     val scan = new PhalanxScan(table, struct, pushed, byKey, limit, options)
     scan.runtime = runtime
     scan.planned = planned
     scan.packed = packed
     scan.packedFor = packedFor
-    scan.chosen = Some(keys)
+    scan.chosen = chosen
     scan
   }
 
