@@ -28,8 +28,9 @@ from phalanx.transaction.lock import LOCK_FILE
 #: How long the first in line may take. Then the others pass it over: it is dead or stuck.
 _PATIENCE_SECONDS = 3.0
 #: How much longer each place further back waits for that. So a writer that finds the first one
-#: still there knows that those in between are gone as well: they would have passed it over.
-_STAGGER_SECONDS = 0.25
+#: still there knows that those in between are gone as well: they would have passed it over. It is
+#: longer than any writer's pause between two looks.
+_STAGGER_SECONDS = 0.3
 #: How long a writer stays in line before it goes on without its turn.
 _LONGEST_WAIT_SECONDS = 30.0
 #: For how long a writer stands in line after it has met another one.
@@ -39,7 +40,7 @@ _REST_SECONDS, _LONGEST_REST_SECONDS = 10.0, 300.0
 #: How long a writer takes to commit, before this process has seen one.
 _PACE_SECONDS = 0.1
 #: The shortest and the longest time between two looks at the line.
-_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.004, 0.5
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.004, 0.25
 #: How often a writer joins again that is not in line any more: others have passed it over.
 _JOINS = 3
 #: How often a writer tries to leave. Those that come and go at the same moment make it fail.
@@ -98,13 +99,12 @@ class Turn:
                 return True
             if now - started > _LONGEST_WAIT_SECONDS or (joins == _JOINS and not is_in_line):
                 return False
+            if ahead and state.ids[0] != first:
+                first, since = state.ids[0], now
             if not is_in_line:
                 self._joined = True
                 changed = line.write([*state.ids, self._id], state)
                 joins += changed is not None
-            elif state.ids[0] != first:
-                first, since = state.ids[0], now
-                changed = None
             elif now - since > _PATIENCE_SECONDS + (ahead - 1) * _STAGGER_SECONDS:
                 changed = line.write(state.ids[ahead:], state)
             else:
