@@ -14,6 +14,7 @@ ALL = (
     "read",
     "counts",
     "commits",
+    "object_store",
     "merge",
     "many_leaves",
     "evolve",

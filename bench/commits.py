@@ -6,7 +6,6 @@ import datetime as dt
 import multiprocessing
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,27 +19,10 @@ from bench.measure import Figure, seconds
 from bench.planning import table_of
 
 COMMITS = 500
-WRITERS = 8
+WRITERS = (8, 16)
 EACH = 25
-IN_A_STORE = 3
+BY_ONE = 100
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string())])
-
-
-#: Starts an object store on this machine with a bucket `lake`, and prints its endpoint.
-STORE = """
-import logging, time, boto3
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-server.start()
-endpoint = "http://{}:{}".format(*server.get_host_and_port())
-keys = {"aws_access_key_id": "bench", "aws_secret_access_key": "bench"}
-boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys).create_bucket(
-    Bucket="lake"
-)
-print(endpoint, flush=True)
-time.sleep(86400)
-"""
 
 
 def percentile(values: list[float], part: float) -> float:
@@ -89,10 +71,11 @@ def write(
     options: dict[str, str] | None,
 ) -> None:
     table = phalanx.open(uri, storage_options=options)
+    key = "hot" if hot else f"p{worker}"
+    table.append([{"id": -1, "k": key}])  # what the first one loads is not a commit's
     gate.wait()
     times = []
     for number in range(each):
-        key = "hot" if hot else f"p{worker}"
         rows = [{"id": worker * each + number, "k": key}]
         times.append(seconds(lambda rows=rows: table.append(rows)))
     results.put(times)
@@ -121,7 +104,7 @@ def together(
     took = time.perf_counter() - start
     for process in processes:
         process.join()
-    assert phalanx.open(uri, storage_options=options).count() == workers * each
+    assert phalanx.open(uri, storage_options=options).count("id >= 0") == workers * each
     totals = [sum(times) for times in found]
     worst = max(totals) / statistics.mean(totals)
     return workers * each / took, max(map(max, found)), worst
@@ -131,50 +114,16 @@ def many_writers(root: Path) -> list[Figure]:
     figures = []
     for hot in (False, True):
         kind = "one hot partition" if hot else "different partitions"
-        alone, _, _ = together(root / f"alone-{hot}", 1, hot)
-        rate, slowest, worst = together(root / f"together-{hot}", WRITERS, hot)
-        figures += [
-            Figure(f"1 writer, {kind}", alone, "/s"),
-            Figure(f"{WRITERS} writers, {kind}", rate, "/s"),
-            Figure(f"{WRITERS} writers / 1 writer", rate / alone, "x", 0.8, at_least=True),
-            Figure("slowest commit", slowest, "s", 2),
-            Figure("slowest writer / mean", worst, "x"),
-        ]
-    return figures
-
-
-def in_a_store() -> list[Figure]:
-    """Concurrent writers in an object store, where there is no lock. The figures have no bounds.
-
-    The store is simulated on this machine, by one process that has a lock of its own.
-    """
-    server = subprocess.Popen(
-        [sys.executable, "-c", STORE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert server.stdout is not None
-        options = {
-            "access_key_id": "bench",
-            "secret_access_key": "bench",
-            "region": "us-east-1",
-            "endpoint": server.stdout.readline().strip(),
-            "allow_http": "true",
-        }
-        figures = []
-        for hot in (False, True):
-            kind = "one hot partition" if hot else "different partitions"
-            alone, _, _ = together(f"s3://lake/alone-{hot}", 1, hot, IN_A_STORE, options)
-            uri = f"s3://lake/together-{hot}"
-            rate, slowest, worst = together(uri, WRITERS, hot, IN_A_STORE, options)
+        alone, _, _ = together(root / f"alone-{hot}", 1, hot, BY_ONE)
+        figures.append(Figure(f"1 writer, {kind}", alone, "/s"))
+        for writers in WRITERS:
+            rate, slowest, worst = together(root / f"{writers}-{hot}", writers, hot)
             figures += [
-                Figure(f"s3 (moto): 1 writer, {kind}", alone, "/s"),
-                Figure(f"s3 (moto): {WRITERS} writers, {kind}", rate, "/s"),
-                Figure("s3 (moto): slowest commit", slowest, "s"),
-                Figure("s3 (moto): slowest writer / mean", worst, "x"),
+                Figure(f"{writers} writers, {kind}", rate, "/s"),
+                Figure(f"{writers} writers / 1 writer", rate / alone, "x", 0.8, at_least=True),
+                Figure("slowest commit", slowest, "s", 2),
+                Figure("slowest writer / mean", worst, "x"),
             ]
-    finally:
-        server.terminate()
-        server.wait()
     return figures
 
 
@@ -191,7 +140,6 @@ def main() -> int:
         lambda: small_commits(root / "commits"),
         lambda: many_writers(root),
         lambda: mass_delete(root / "mass"),
-        in_a_store,
     ]
     good = True
     try:

@@ -27,7 +27,11 @@ LAYERS = {
 }
 
 #: Packages that only some of ours may import, and which.
-OWNERS = {"lance": {"phalanx.storage"}, "pyspark": {"phalanx.spark", "pyspark_phalanx"}}
+OWNERS = {
+    "lance": {"phalanx.storage"},
+    "obstore": {"phalanx.storage"},
+    "pyspark": {"phalanx.spark", "pyspark_phalanx"},
+}
 
 #: What the model cannot do: read a clock, chance, the environment or a file. DataFusion is slow to
 #: load, so that the model loads it where it is needed.

@@ -212,3 +212,25 @@ class FaultyStore:
             request.close_connection = True
         if not head:
             request.wfile.write(content)
+
+
+class StrictStore(FaultyStore):
+    """A server in front of an object store that refuses requests by a rule, or changes them.
+
+    The rule gets the request, whose headers it may change, and returns the status to refuse it
+    with, or None. `asked` counts the requests for each file name by their methods.
+    """
+
+    def __init__(self, endpoint, rule):
+        super().__init__(endpoint, share=0)
+        self._rule = rule
+        self.asked = Counter()
+
+    def forward(self, request):
+        self.asked[request.command, request.path.rpartition("/")[2].partition("?")[0]] += 1
+        status = self._rule(request)
+        if status is None:
+            super().forward(request)
+            return
+        request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        self._answer(request, status, {}, b"<Error><Code>AccessDenied</Code></Error>")

@@ -23,7 +23,7 @@ WRITES = [
     ("lance.fragment", "LanceFragment.delete", "lance.delete"),
     ("lance.dataset", "MergeInsertBuilder.execute", "lance.merge"),
     ("lance.dataset", "MergeInsertBuilder.execute_uncommitted", "lance.merge-uncommitted"),
-    ("lance.dataset", "DatasetOptimizer.compact_files", "lance.compact"),
+    ("lance.optimize", "Compaction.commit", "lance.compact"),
     ("lance.dataset", "DatasetOptimizer.optimize_indices", "lance.reindex"),
     ("phalanx.storage.leaf", "write_fragments", "lance.write"),
     ("phalanx.storage.manifest", "write_fragments", "lance.write-manifest"),

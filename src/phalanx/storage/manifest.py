@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
 from lance.fragment import write_fragments
+from lance.optimize import Compaction, CompactionOptions
 
 from phalanx.errors import CorruptTable, PhalanxError, StorageError, TableExists, TableNotFound
 from phalanx.model import statistics
@@ -59,8 +60,13 @@ SPEC_KEY = "partition_spec_v"
 
 log = logging.getLogger("phalanx")
 
-#: How many rows a fragment of a compacted manifest has.
-_FRAGMENT_ROWS = 20_000
+#: How the manifest is compacted: how many rows a fragment has then, and how many of them may be
+#: deleted in one that stays as it is.
+_COMPACTION: CompactionOptions = {
+    "target_rows_per_fragment": 20_000,
+    "materialize_deletions_threshold": 0.2,
+    "num_threads": 1,
+}
 #: A swap of at most this many rows finds them through the index.
 _INDEXED_ROWS = 10_000
 #: How many rows are looked up by id in one read.
@@ -533,13 +539,16 @@ class ManifestVersion:
         """
         dataset = self.location.open(self.location.manifest)
         try:
-            dataset.optimize.compact_files(
-                target_rows_per_fragment=_FRAGMENT_ROWS,
-                materialize_deletions_threshold=0.2,
-                num_threads=1,
-            )
+            tasks = Compaction.plan(dataset, _COMPACTION).tasks
+            results = [task.execute(dataset) for task in tasks]
+            if dataset.latest_version != dataset.version:
+                # Any swap since then touches the same fragments, and Lance would print a warning.
+                log.debug("the manifest of %s was not compacted: others write", self.location.uri)
+                return
+            if results:
+                Compaction.commit(dataset, results)
             if reindex:
-                dataset.optimize.optimize_indices()
+                self.location.open(self.location.manifest).optimize.optimize_indices()
         except OSError as error:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
 

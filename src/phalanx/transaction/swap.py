@@ -1,8 +1,8 @@
 """The one place where the head of a table is swapped: decide, swap, and retry.
 
-Every change to a table decides under the table's lock what the next head is. The swap is applied as
-a whole. If another change came first, nothing is written, and the decision is made again on the
-newer snapshot.
+Every change to a table decides what the next head is while it holds the table's lock, or in an
+object store while it is first in line. The swap is applied as a whole. If another change came
+first, nothing is written, and the decision is made again on the newer snapshot.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from phalanx.storage.manifest import ManifestVersion, SwapLost, SwapUnknown
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.transaction import lock
 from phalanx.transaction.failpoints import reach
+from phalanx.transaction.lease import Turn
 
 #: How long a change tries to win the swap before it fails.
 PATIENCE_SECONDS = 120.0
@@ -48,30 +49,32 @@ def swap_head(
     """Swap in the head that `decide` proposes, or return what it returns instead of a proposal.
 
     `prepare` does what needs no lock, and is called before every attempt. `decide` is called with
-    the lock held, and may raise SwapLost to be called again.
+    the lock held, and may raise SwapLost to be called again. A writer that loses keeps its turn.
 
     Raises ConflictError, with `who` in the message, if other changes keep coming first.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     lost = 0
-    while True:
-        prepare()
-        with lock.held(location):
-            try:
-                decision = decide()
-                if not isinstance(decision, Proposal):
-                    return decision
-                version = _swap(location, decision)
-            except SwapLost:
-                lost += 1
-            else:
-                return decision.then(version)
-        if time.monotonic() > deadline:
-            raise ConflictError(
-                f"{who} on {location.uri} lost to others {lost} times in "
-                f"{PATIENCE_SECONDS:.0f} seconds: nothing was written, try again"
-            )
-        lock.back_off(lost)
+    with Turn(location) as turn:
+        while True:
+            prepare()
+            if not turn.wait(lost > 0) and lost:
+                lock.back_off(lost)
+            with lock.held(location):
+                try:
+                    decision = decide()
+                    if not isinstance(decision, Proposal):
+                        return decision
+                    version = _swap(location, decision)
+                except SwapLost:
+                    lost += 1
+                else:
+                    return decision.then(version)
+            if time.monotonic() > deadline:
+                raise ConflictError(
+                    f"{who} on {location.uri} lost to others {lost} times in "
+                    f"{PATIENCE_SECONDS:.0f} seconds: nothing was written, try again"
+                )
 
 
 def _swap(location: Location, proposal: Proposal[T]) -> int | None:
