@@ -151,9 +151,9 @@ class Demo:
         with timed() as took:
             table.evolve_partitioning(["days(ts)", "country"])
         self.spark.sql(
-            f"INSERT INTO {self.events} (id, ts, country, user, amount) "
+            f"INSERT INTO {self.events} "
             f"SELECT {self.rows} + id, TIMESTAMP '2026-04-01 00:00:00' + make_dt_interval(0, id), "
-            "'DE', id, 1 FROM range(96)"
+            "'DE', id, 1, NULL FROM range(96)"
         )
         table.refresh()
         day = table.scan(where="ts >= '2026-04-02' AND ts < '2026-04-03'").plan()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.spark.needs import needs
+
 COLUMNS = """(id INT, `a.b` INT, `x``y` STRING, s STRUCT<`p.q`: INT, `r``s`: INT>,
     a STRUCT<b: INT>)"""
 ROWS = """
@@ -72,6 +74,7 @@ def test_rows_change(table):
     assert table.rows("SELECT * FROM {db}.u") == [(2, 20)]
 
 
+@needs("partial_insert")
 def test_columns_change(table):
     table.sql("ALTER TABLE {db}.t RENAME COLUMN `a.b` TO c")
     table.sql("ALTER TABLE {db}.t RENAME COLUMN id TO `i.d`")

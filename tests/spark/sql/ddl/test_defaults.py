@@ -55,6 +55,7 @@ class TestNotConstant:
         assert twin("SELECT count(DISTINCT at) FROM {db}.t") == [(2,)]
         twin("SELECT id, day, by FROM {db}.t ORDER BY id")
 
+    @needs("partial_insert")
     def test_an_added_column(self, twin, lake):
         """Existing rows hold the time of the change, and new rows that of their statement."""
         twin("CREATE TABLE {db}.t (id INT) USING {using}")
@@ -78,6 +79,7 @@ class TestNotConstant:
         assert before <= found[0]["at"] <= found[1]["at"] <= dt.datetime.now(dt.UTC)
         assert {(row["by"], row["n"]) for row in found} == {(getpass.getuser(), 42)}
 
+    @needs("partial_insert")
     def test_rows_from_python_that_only_spark_can_complete(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT, y INT DEFAULT year(current_date()))")
         said = r"'y' is missing, and its default year\(current_date\(\)\) is known only to Spark"
@@ -90,6 +92,7 @@ class TestNotConstant:
             (2, True),
         ]
 
+    @needs("partial_insert")
     def test_other_writes(self, lake, spark):
         """DataFrames, MERGE and UPDATE take the same defaults as INSERT."""
         lake.sql("CREATE TABLE {db}.t (id BIGINT, at TIMESTAMP DEFAULT current_timestamp(), n INT)")
@@ -139,6 +142,7 @@ class TestShown:
         ("STRUCT<a: INT, b: STRING>", "named_struct('a', 1, 'b', current_user())"),
     )
 
+    @needs("partial_insert")
     def test_as_written(self, lake):
         """SHOW CREATE TABLE says it, and what it says makes the same table."""
         columns = [f"c{at} {type} DEFAULT {sql}" for at, (type, sql) in enumerate(self.DEFAULTS)]
@@ -177,6 +181,7 @@ class TestShown:
 
 
 class TestAlter:
+    @needs("partial_insert")
     def test_set_and_drop(self, twin, lake):
         twin("CREATE TABLE {db}.t (id INT, n INT DEFAULT 1, m INT) USING {using}")
         twin("INSERT INTO {db}.t (id) VALUES (1)")
@@ -208,6 +213,7 @@ class TestAlter:
             lake.sql(f"ALTER TABLE {{db}}.t ALTER COLUMN {change}")
         assert lake.open("t").version == 1
 
+    @needs("partial_insert")
     def test_a_column_that_must_not_be_null(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT, n INT NOT NULL DEFAULT 1)")
         lake.sql("INSERT INTO {db}.t (id) VALUES (1)")
@@ -218,6 +224,7 @@ class TestAlter:
         lake.sql("INSERT INTO {db}.t (id) VALUES (3)")
         assert lake.rows("SELECT id, n FROM {db}.t") == [(1, 1), (3, 3)]
 
+    @needs("partial_insert")
     def test_columns_that_change(self, lake):
         lake.sql(
             "CREATE TABLE {db}.t (id INT, n INT DEFAULT 40 + 2, f FLOAT DEFAULT 0.1, "
@@ -241,6 +248,7 @@ class TestAlter:
         query = "SELECT m, f, d = current_date(), y = year(current_date()) FROM {db}.t"
         assert lake.rows(query) == [(42, 0.10000000149011612, True, True)]
 
+    @needs("partial_insert")
     def test_fields_of_a_struct(self, lake):
         lake.sql(
             "CREATE TABLE {db}.t (id INT, s STRUCT<a: INT, b: STRING> "
@@ -254,6 +262,7 @@ class TestAlter:
 
 
 class TestNested:
+    @needs("partial_insert")
     def test_existing_and_new_rows(self, twin):
         twin("CREATE TABLE {db}.t (id INT) USING {using}")
         twin("INSERT INTO {db}.t VALUES (1)")
@@ -265,6 +274,7 @@ class TestNested:
         twin("SELECT id FROM {db}.t WHERE e IS NULL")
         twin("SELECT id FROM {db}.t WHERE array_contains(a, 2) ORDER BY id")
 
+    @needs("partial_insert")
     def test_structs_and_maps(self, lake):
         lake.sql("CREATE TABLE {db}.t (id INT)")
         lake.sql("INSERT INTO {db}.t VALUES (1)")
@@ -279,6 +289,7 @@ class TestNested:
         assert lake.rows(query) == [(1, *expected), (2, *expected)]
         assert lake.rows("SELECT id FROM {db}.t WHERE s IS NULL OR m IS NULL") == []
 
+    @needs("partial_insert")
     def test_a_vector(self, lake):
         lake.sql(
             "CREATE TABLE {db}.t (id INT, v ARRAY<FLOAT> DEFAULT array(0.5F, 1.5F)) "
@@ -342,6 +353,7 @@ GIVEN = [
 ]
 
 
+@needs("partial_insert")
 @pytest.mark.parametrize("escaped", ["false", "true"])
 def test_defaults_from_python(lake, spark, escaped):
     """Spark shows them as one would write them, and reads them back as the same values."""
@@ -366,6 +378,7 @@ def test_defaults_from_python(lake, spark, escaped):
     )
 
 
+@needs("partial_insert")
 def test_a_default_of_a_time_zone(lake, spark, zone):
     """Constants are those of the session that has set them; rows from Python hold these."""
     zone("America/New_York")

@@ -17,8 +17,8 @@ CREATE TABLE {db}.t (
 USING phalanx
 PARTITIONED BY (days(ts), name, bucket(16, id), truncate(3, name), multi_bucket(4, id, name),
   expr('week', "date_trunc('week', col0)", ts), at.city)
-COMMENT 'it''s a table'
-TBLPROPERTIES ('vector.v.dimension' = '3', 'team' = 'it''s us')
+COMMENT "it's a table"
+TBLPROPERTIES ('vector.v.dimension' = '3', 'team' = "it's us")
 """
 
 

@@ -64,7 +64,7 @@ def test_use(lake):
 
 def test_properties_and_comment(lake):
     lake.sql("ALTER NAMESPACE {db} SET PROPERTIES ('team' = 'us', 'tier' = '1')")
-    lake.sql("COMMENT ON NAMESPACE {db} IS 'it''s ours'")
+    lake.sql('COMMENT ON NAMESPACE {db} IS "it\'s ours"')
     lake.sql("ALTER NAMESPACE {db} UNSET PROPERTIES ('tier')")
     shown = dict(lake.rows("DESCRIBE NAMESPACE EXTENDED {db}"))
     assert shown["Comment"] == "it's ours"

@@ -4,6 +4,8 @@ import datetime as dt
 
 import pytest
 
+from tests.spark.needs import needs
+
 
 @pytest.fixture
 def costs(spark):
@@ -56,12 +58,14 @@ def test_bounds(events, costs):
     }
 
 
+@needs("partial_insert")
 def test_only_leaves_that_are_read_count(events, costs):
     events.sql("INSERT INTO {db}.t (id, country) VALUES (5000, 'FR')")
     rows = events.sql("SELECT id, n FROM {db}.t WHERE country = 'DE'")
     assert statistics_of(rows) == {"id": ("0", "998", 0), "n": ("-998", "-2", 250)}
 
 
+@needs("partial_insert")
 def test_nothing_is_said_where_a_leaf_does_not_know(events, costs):
     events.sql("ALTER TABLE {db}.t ADD COLUMN more INT")
     events.sql("INSERT INTO {db}.t (id, f, more) VALUES (1, float('NaN'), 7)")

@@ -78,6 +78,7 @@ def test_aggregates(evolved):
     )
 
 
+@needs("partial_insert")
 def test_changes(lake):
     evolve(lake)
     lake.sql("DELETE FROM {db}.t WHERE id % 2 = 1 AND n = 7")

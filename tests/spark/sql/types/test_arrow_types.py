@@ -87,7 +87,7 @@ WRITABLE = [
     (pa.dictionary(pa.int8(), pa.string()), "'x'"),
     (pa.large_list(pa.int16()), "array(1S, NULL)"),
     (pa.struct([("a", pa.uint32())]), "named_struct('a', 4294967295L)"),
-    (pa.time64("us"), "time'12:00:00'"),
+    pytest.param(pa.time64("us"), "time'12:00:00'", marks=needs("time")),
     (pa.duration("ms"), "INTERVAL '1 00:00:00' DAY TO SECOND"),
     (pa.date64(), "date'2024-01-01'"),
 ]

@@ -3,6 +3,8 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 DDL = "CREATE TABLE {db}.t (id INT, country STRING, n INT) PARTITIONED BY (country)"
 
 
@@ -38,6 +40,7 @@ class TestInsert:
         table.sql("INSERT INTO {db}.t BY NAME SELECT 50 AS n, 'FR' AS country, 5 AS id")
         assert rows(table) == [*START, (5, "FR", 50)]
 
+    @needs("partial_insert")
     def test_some_columns(self, table):
         table.sql("INSERT INTO {db}.t (n, id) VALUES (50, 5)")
         assert rows(table) == [*START, (5, None, 50)]
