@@ -130,7 +130,7 @@ class PhalanxWrite(table: PhalanxTable, info: LogicalWriteInfo, mode: String, re
     Metrics.seen(new RowsWritten, new LeavesWritten)
 
   override def reportDriverMetrics(): Array[CustomTaskMetric] =
-    Array(Metric("rowsWritten", rows), Metric("leavesWritten", leaves))
+    Metrics.reported(Metric("rowsWritten", rows), Metric("leavesWritten", leaves))
 }
 
 class RowsWritten extends CustomSumMetric {
@@ -159,15 +159,20 @@ object PhalanxMessage {
 /** Spark's listeners make metrics by the names of their classes, and do not see a jar that was
  *  added to a running session: there are none then. */
 object Metrics {
-  def seen(metrics: CustomMetric*): Array[CustomMetric] = {
+  def seen(metrics: CustomMetric*): Array[CustomMetric] = if (early) metrics.toArray else Array.empty
+
+  /** Some Sparks fail, after the commit, over a value of a metric that they have not been told of. */
+  def reported(values: CustomTaskMetric*): Array[CustomTaskMetric] =
+    if (early) values.toArray else Array.empty
+
+  private def early: Boolean = {
     val jar = Paths.get(getClass.getProtectionDomain.getCodeSource.getLocation.toURI).getFileName
-    val early = (getClass.getClassLoader eq classOf[SparkContext].getClassLoader) ||
+    (getClass.getClassLoader eq classOf[SparkContext].getClassLoader) ||
       SparkSession.active.sparkContext.conf.get("spark.jars", "").contains(jar.toString)
-    if (early) metrics.toArray else Array.empty
   }
 
   /** What a plan of Python says of leaves. */
-  def ofLeaves(plan: JsonNode): Array[CustomTaskMetric] = Array(
+  def ofLeaves(plan: JsonNode): Array[CustomTaskMetric] = reported(
     Metric("leavesPlanned", plan.get("selected").asLong()),
     Metric("leavesPruned", plan.get("total").asLong() - plan.get("selected").asLong()))
 }
