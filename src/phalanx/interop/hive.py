@@ -127,7 +127,7 @@ def _take_over(theirs: ManifestVersion, head: Head, update: ManifestUpdate) -> N
 
 def _head(tree: Snapshot, properties: Mapping[str, str]) -> Head:
     """The head of the new table. Raises InvalidInput or UnsupportedTable where it cannot be one."""
-    check_new(properties)
+    check_new(properties, tree.head.schema.tagged.names)
     if LAYOUT.of({LAYOUT.name: "hive", **properties}) != "hive":
         raise InvalidInput("a tree of key=value folders has the layout 'hive'")
     schema = tree.head.written_schema.matched_by_id()

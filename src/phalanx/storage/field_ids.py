@@ -10,21 +10,29 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 from lance.schema import LanceSchema
 
 from phalanx.errors import InvalidInput
-from phalanx.model.schema import TableSchema
+from phalanx.model.schema import TableSchema, field_id
+from phalanx.storage.compression import marked
 from phalanx.storage.lance_private import with_ids
 from phalanx.storage.physical_names import physical_schema
 
 
 @lru_cache(maxsize=64)
-def lance_schema(schema: TableSchema) -> LanceSchema:
-    """The schema of a new leaf, with the table's field ids.
+def lance_schema(schema: TableSchema, compressed: frozenset[int] = frozenset()) -> LanceSchema:
+    """The schema of a new leaf, with the table's field ids, and columns of which are compressed.
 
     Raises InvalidInput if Lance's schema cannot have them.
     """
-    plain = LanceSchema.from_pyarrow(physical_schema(schema.stored, schema.tagged.names))
+    stored = physical_schema(schema.stored, schema.tagged.names)
+    if compressed:
+        ids = (field_id(field) for field in schema.tagged)
+        pairs = zip(stored, ids, strict=True)
+        fields = [marked(field) if id in compressed else field for field, id in pairs]
+        stored = pa.schema(fields, metadata=stored.metadata)
+    plain = LanceSchema.from_pyarrow(stored)
     lance_ids, table_ids = ids_of(plain), schema.field_ids
     if lance_ids == table_ids:
         return plain

@@ -29,6 +29,7 @@ from phalanx.model.partition_columns import (
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
+from phalanx.storage.compression import Compression
 
 HEAD_ID = "__head"
 HEAD_TYPE = "__head"
@@ -149,6 +150,11 @@ class Head:
             properties=with_constraints(self.properties, constraints),
             writer_features=self.writer_features - {_CONSTRAINTS} | feature,
         )
+
+    @cached_property
+    def compression(self) -> Compression:
+        """How the columns of new files are compressed. Trees of others are left as they are."""
+        return Compression.of(self.properties, self.schema) if self.ours else Compression()
 
     def stored_schema(self, spec_id: int) -> TableSchema:
         """The columns that new files of a spec's leaves hold."""

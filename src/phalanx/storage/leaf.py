@@ -8,6 +8,7 @@ not visible until the manifest refers to their version.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -33,6 +34,7 @@ from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import lance_errors
+from phalanx.storage.compression import NO_COMPRESSION, Compression
 from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
 from phalanx.storage.head import Head
@@ -84,13 +86,16 @@ class Leaf:
         given: Given = (),
         stored: TableSchema | None = None,
         is_shared: bool = False,
+        compression: Compression = NO_COMPRESSION,
     ) -> None:
         """`given` are columns whose values come from the partition and not from files.
 
         `stored` are the columns that new files hold; all of the table's if it is None. `is_shared`
         says that another client may have put a dataset of its own in the place of a new leaf.
+        `compression` is that of new files.
         """
         self.location, self.folder, self.schema = location, folder, schema
+        self.compression = compression
         self._is_shared = is_shared
         self.given, self.stored = given, stored or schema
         self.uri = location.child(folder)
@@ -107,7 +112,7 @@ class Leaf:
         """The leaf of a table with some partition values, which may not exist yet."""
         given, stored = head.given(spec_id, keys), head.stored_schema(spec_id)
         is_shared = head.ours and layout_of(head.properties).SHARED
-        return Leaf(location, folder, head.schema, given, stored, is_shared)
+        return Leaf(location, folder, head.schema, given, stored, is_shared, head.compression)
 
     def open(self, version: int | None) -> Any:
         """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
@@ -174,6 +179,15 @@ class Leaf:
                 "leaf of its tree, so no rows can be added to it: import the tree into a table"
             )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
+
+    def compressing(self, handle: Any, columns: frozenset[int]) -> Any:
+        """A version like another, to write files for in which some columns are compressed.
+
+        It has no rows, and nothing refers to it: the files do not need it to be read.
+        """
+        return self._commit(
+            handle, LanceOperation.Overwrite(lance_schema(self.stored, columns), [])
+        )
 
     def _is_blank(self, handle: Any) -> bool:
         """Whether a version has the stored columns, whatever their ids, and never had rows."""
@@ -363,7 +377,15 @@ class Leaf:
         """
         held = self._physical(self.open(version)).id_set
         given = tuple((id, key) for id, key in self.given if id not in held)
-        return Leaf(self.location, self.folder, self.schema, given, self.stored, self._is_shared)
+        return Leaf(
+            self.location,
+            self.folder,
+            self.schema,
+            given,
+            self.stored,
+            self._is_shared,
+            self.compression,
+        )
 
     def fragment_ids(self, version: int) -> frozenset[int]:
         """The ids of the fragments of a version."""
@@ -501,6 +523,8 @@ class LeafWriter:
 
     def __init__(self, leaf: Leaf, handle: Any) -> None:
         self._leaf, self._handle = leaf, handle
+        #: Versions to write compressed files for, by their compressed columns.
+        self._compressing: dict[frozenset[int], Any] = {}
 
     def write(self, table: pa.Table) -> Written:
         """Write rows as new files of the leaf."""
@@ -528,6 +552,7 @@ class LeafWriter:
         A PhalanxError raised by the rows themselves is raised unchanged.
         """
         failures: list[PhalanxError] = []
+        rows, handle = self._compressed(rows)
         physical = physical_schema(schema, self._leaf.stored.tagged.names)
         if physical is not schema:
             rows, schema = _renamed(rows, physical), physical
@@ -536,13 +561,34 @@ class LeafWriter:
         options = self._leaf.location.options
         try:
             fragments = write_fragments(
-                rows, self._handle, schema=schema, storage_options=options, **limits
+                rows, handle, schema=schema, storage_options=options, **limits
             )
         except LANCE_ERRORS:
             if failures:  # Lance has turned the error into text, with a traceback
                 raise failures[0] from None
             raise
         return Written(tuple(fragments))
+
+    def _compressed(
+        self, rows: pa.Table | Iterable[pa.RecordBatch]
+    ) -> tuple[pa.Table | Iterable[pa.RecordBatch], Any]:
+        """Rows, and the version to write them for: it says which columns are compressed."""
+        leaf = self._leaf
+        if leaf.compression.is_off or leaf.schema.is_by_name:
+            return rows, self._handle
+        sample = rows
+        if not isinstance(rows, pa.Table):
+            batches = iter(rows)
+            sample = next(batches, None)
+            if sample is None:
+                return (), self._handle
+            rows = itertools.chain((sample,), batches)
+        columns = frozenset(leaf.compression.columns(leaf.stored, sample, leaf.location.uri))
+        if not columns:
+            return rows, self._handle
+        if columns not in self._compressing:
+            self._compressing[columns] = leaf.compressing(self._handle, columns)
+        return rows, self._compressing[columns]
 
 
 def _renamed(

@@ -55,7 +55,7 @@ def first_head(
         raise InvalidInput(f"transactions are 'strong' or 'weak', not {transactions!r}")
     tagged = TableSchema.assign(schema)
     check_storable(tagged)
-    check_new(properties or {})
+    check_new(properties or {}, schema.names)
     layout = layout_of(properties or {})
     spec = layout.adapted(build_spec(1, partition_by, tagged), tagged)
     warn_of_lone_units(spec, tagged)
@@ -161,7 +161,7 @@ def replaced_head(
     """
     tagged = TableSchema.assign(schema, head.max_field_id + 1)
     check_storable(tagged)
-    check_new(properties)
+    check_new(properties, schema.names)
     if LAYOUT.of(head.properties) != "flat" or LAYOUT.of(properties) != "flat":
         raise InvalidInput(
             "a table with layout='hive' cannot be replaced, and no other can become one: drop the "

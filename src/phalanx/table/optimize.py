@@ -29,6 +29,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.model.statistics import Statistics
 from phalanx.storage import compaction
 from phalanx.storage.compaction import LeafFragments, Target
+from phalanx.storage.compression import Compression
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
 from phalanx.storage.location import Location
@@ -94,6 +95,7 @@ class LeafTask:
     #: The columns that the partition gives, with their values, and those that new files hold.
     given: Given
     stored: TableSchema
+    compression: Compression
     #: The ids of the fragments to rewrite; each group becomes one file or a few.
     groups: tuple[tuple[int, ...], ...]
     target: Target
@@ -108,7 +110,14 @@ class LeafTask:
 
     @property
     def leaf(self) -> Leaf:
-        return Leaf(self.location, self.folder, self.schema, self.given, self.stored)
+        return Leaf(
+            self.location,
+            self.folder,
+            self.schema,
+            self.given,
+            self.stored,
+            compression=self.compression,
+        )
 
 
 @dataclass(frozen=True)
@@ -366,6 +375,7 @@ class _LeafPlanner:
             schema,
             leaf.given,
             leaf.stored,
+            leaf.compression,
             tuple(tuple(part.id for part in group) for group in groups),
             self.goal.target,
             self.goal.ordering,

@@ -18,7 +18,7 @@ class SetProperties:
     values: Mapping[str, str | None]
 
     def run(self, view: View) -> None:
-        check_changes(self.values, bool(view.head.constraints))
+        check_changes(self.values, view.head.schema.tagged.names, bool(view.head.constraints))
         merged = {**view.head.properties, **self.values}
         kept = {key: value for key, value in merged.items() if value is not None}
         head = replace(view.head, properties=kept).with_features()
