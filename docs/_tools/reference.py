@@ -302,7 +302,7 @@ def raised(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def message(node: ast.expr) -> str | None:
-    """A text with … for every part that is not known; None if it is no text."""
+    """A text with … for every part that is not known; None if it is not text."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):

@@ -226,7 +226,7 @@ def test_repair_takes_stray_rows_in(table, run):
     [
         (["advise", "{uri}/nothing"], "there is no table"),
         (["optimize", "{uri}", "--where", "nope = 1"], "nope"),
-        (["vacuum", "{uri}", "--older-than", "soon"], "no span of time"),
+        (["vacuum", "{uri}", "--older-than", "soon"], "not a span of time"),
         (["evolve", "{uri}", "bucket(0, id)"], "bucket"),
     ],
 )

@@ -304,7 +304,7 @@ class TestValues:
         [
             (("US", 1), "one value for each of country"),
             ((), "one value for each of country"),
-            (5, "is no value of the partition field 'country'"),
+            (5, "is not a value of the partition field 'country'"),
         ],
     )
     def test_values_that_do_not_fit(self, root, tmp_path, values, message):

@@ -150,7 +150,7 @@ class TestTheTarget:
         (tmp_path / "tree" / "mine.txt").write_text("keep me")
         with pytest.raises(phalanx.InvalidInput, match="is not empty"):
             parquet.export(events, tmp_path / "tree")
-        with pytest.raises(phalanx.InvalidInput, match=r"mine.txt is no part of a Parquet tree"):
+        with pytest.raises(phalanx.InvalidInput, match=r"mine.txt is not part of a Parquet tree"):
             parquet.export(events, tmp_path / "tree", overwrite=True)
         assert (tmp_path / "tree" / "mine.txt").read_text() == "keep me"
 

@@ -37,10 +37,10 @@ BAD = [
         "the property write.target_file_bytes is a whole number from 1, not '0'",
     ),
     ("retention.min_snapshots", "²", "is a whole number from 1, not '²'"),
-    ("retention.snapshots", "7", "the property retention.snapshots: '7' is no span of time"),
+    ("retention.snapshots", "7", "the property retention.snapshots: '7' is not a span of time"),
     ("vector.v.dimension", "-1", "the property vector.v.dimension is a whole number from 1"),
     ("write.target_bytes", "1", "there is no property write.target_bytes: there is write.distr"),
-    ("transaction_id", "x", "transaction_id is no property of a table"),
+    ("transaction_id", "x", "transaction_id is not a property of a table"),
 ]
 
 

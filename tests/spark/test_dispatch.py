@@ -153,7 +153,7 @@ class TestBuild:
         ("values", "message"),
         [
             ({"target": {"uri": "u"}}, r"example.target lacks the key 'version'"),
-            ({"target": None}, r"example.target is no object"),
+            ({"target": None}, r"example.target is not an object"),
             ({"target": {**STAGE, "x": 1}}, r"example.target has the unknown key 'x'"),
             ({"target": HANDLE, "numbers": [1, "2"]}, r"example.numbers\[1\] is str, not int"),
             ({"target": HANDLE, "message": 1}, r"example.message is int, not bytes in base64"),

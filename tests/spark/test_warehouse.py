@@ -127,7 +127,7 @@ def test_parts_of_a_name(text, parts):
 
 @pytest.mark.parametrize("text", ["", "a..b", "a.", "`a", "`a`b", ".a"])
 def test_what_is_no_name(text):
-    with pytest.raises(InvalidInput, match="is no name of a table"):
+    with pytest.raises(InvalidInput, match="is not the name of a table"):
         parts_of(text)
 
 

@@ -18,7 +18,7 @@ BAD = [
     ({"write.distribution": "some"}, "the property write.distribution is 'hash' or 'none'"),
     ({"write.target_file_bytes": "many"}, "the property write.target_file_bytes is a whole"),
     ({"write.files": "1"}, "there is no property write.files"),
-    ({"transaction_id": "x"}, "transaction_id is no property of a table"),
+    ({"transaction_id": "x"}, "transaction_id is not a property of a table"),
 ]
 
 

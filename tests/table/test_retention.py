@@ -161,9 +161,9 @@ class TestRetention:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("retention.snapshots", "a while", "no span of time"),
-            ("retention.snapshots", "-1 days", "no span of time"),
-            ("retention.snapshots", "7", "no span of time"),
+            ("retention.snapshots", "a while", "not a span of time"),
+            ("retention.snapshots", "-1 days", "not a span of time"),
+            ("retention.snapshots", "7", "not a span of time"),
             ("retention.snapshots", "999999999 weeks", "too long"),
             ("retention.min_snapshots", "0", "whole number from 1"),
             ("retention.min_snapshots", "three", "whole number from 1"),

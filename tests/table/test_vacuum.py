@@ -276,7 +276,7 @@ class TestAge:
         assert expire_snapshots(table._snapshot, "2w", dry_run=True).snapshots == ()
         with pytest.raises(InvalidInput, match="less than 24 hours"):
             vacuum(table, "12h")
-        with pytest.raises(InvalidInput, match="'7 moons' is no span of time"):
+        with pytest.raises(InvalidInput, match="'7 moons' is not a span of time"):
             vacuum(table, "7 moons")
 
     def test_it_can_be_chosen(self, table, root):

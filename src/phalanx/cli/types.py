@@ -34,14 +34,14 @@ _TYPES = {
 
 
 def schema_of(columns: tuple[str, ...]) -> pa.Schema:
-    """The schema that columns in SQL declare. Raises InvalidInput for a text that is no column."""
+    """The schema that columns in SQL declare. Raises InvalidInput for any other text."""
     return pa.schema([_field(text) for text in columns])
 
 
 def _field(text: str) -> pa.Field:
     match = _COLUMN.fullmatch(text)
     if match is None:
-        raise InvalidInput(f"{text!r} is no column: write it like 'id BIGINT NOT NULL'")
+        raise InvalidInput(f"{text!r} is not a column: write it like 'id BIGINT NOT NULL'")
     name = match["name"]
     if name.startswith('"'):
         name = name[1:-1].replace('""', '"')

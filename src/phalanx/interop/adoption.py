@@ -124,7 +124,7 @@ def _key(field: PartitionField, value: Any) -> Any:
         return domain_of(field.result_type).key(pa.scalar(value, field.result_type))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         raise InvalidInput(
-            f"{shortened(repr(value))} is no value of the partition field {field.field_id!r}, "
+            f"{shortened(repr(value))} is not a value of the partition field {field.field_id!r}, "
             f"which has the type {field.result_type}"
         ) from None
 

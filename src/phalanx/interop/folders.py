@@ -125,7 +125,7 @@ def text_of(key: Any, type: pa.DataType) -> str | None:
 def value_of(text: str | None, column: pa.Field) -> pa.Scalar:
     """The value of a column that a text in a path stands for: `01` is 1 in a column of integers.
 
-    Times without a zone are in UTC. Raises InvalidInput for a text that is no value of the type.
+    Times without a zone are in UTC. Raises InvalidInput for a text that is not a value of the type.
     """
     type = column.type
     if text is None:

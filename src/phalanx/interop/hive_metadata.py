@@ -120,5 +120,5 @@ def _entry(column: Mapping[str, Any]) -> str:
 def _whole(value: Any) -> int:
     """A number that is written plainly or as text. Raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError(f"{value!r} is no whole number")
+        raise ValueError(f"{value!r} is not a whole number")
     return int(value)

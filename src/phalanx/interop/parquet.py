@@ -123,7 +123,7 @@ def _check_target(folder: Path, overwrite: bool) -> None:
         foreign = [name for name in foreign if name not in ("_SUCCESS", "_common_metadata")]
         if foreign:
             raise InvalidInput(
-                f"{os.path.join(place, foreign[0])} is no part of a Parquet tree, so "
+                f"{os.path.join(place, foreign[0])} is not part of a Parquet tree, so "
                 f"{folder} is not replaced: export to another folder"
             )
 

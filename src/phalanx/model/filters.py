@@ -167,7 +167,7 @@ class _Binder:
     def _boolean(self, term: Term, values: ValueSet) -> Predicate:
         term, type = self._typed(term)
         if not pa.types.is_boolean(type):
-            raise InvalidInput(f"{to_text(term)} is no condition: it is of type {type}")
+            raise InvalidInput(f"{to_text(term)} is not a condition: it is of type {type}")
         constant = self._constant(term)
         if isinstance(constant, Literal):
             point = NULL_ONLY if constant.kind == "null" else BooleanDomain().point(constant.value)

@@ -89,7 +89,7 @@ def lit(value: Any) -> Literal:
     table.update({"kind": phalanx.lit("it's")}, where="id = 7")
     ```
 
-    Raises InvalidInput for a value that is no constant, such as a list.
+    Raises InvalidInput for a value that is not a constant, such as a list.
     """
     if isinstance(value, Literal):
         return value

@@ -85,7 +85,7 @@ class _Check:
                 pass
             case Name():
                 if not pa.types.is_boolean(self._column(term).type):
-                    raise InvalidInput(f"{_text(term)} is no condition")
+                    raise InvalidInput(f"{_text(term)} is not a condition")
             case _:
                 raise InvalidInput(f"{_text(term)} may mean something else to Spark")
 

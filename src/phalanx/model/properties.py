@@ -79,7 +79,7 @@ def span_of(text: str) -> dt.timedelta:
         return dt.timedelta(0)
     match = _SPAN.fullmatch(text.strip().lower())
     if match is None:
-        raise InvalidInput(f"{text!r} is no span of time: write it like '7 days' or '12 hours'")
+        raise InvalidInput(f"{text!r} is not a span of time: write it like '7 days' or '12 hours'")
     try:
         return dt.timedelta(seconds=int(match[1]) * _UNITS[match[2] or match[3][0]])
     except OverflowError:
@@ -354,7 +354,7 @@ def _check(name: str, value: str | None) -> None:
         declared.read(value, name)
     elif name == _TRANSACTION_ID:
         raise InvalidInput(
-            f"{name} is no property of a table: it names one transaction, so give it with each "
+            f"{name} is not a property of a table: it names one transaction, so give it with each "
             "write, as its option or argument"
         )
     elif name.startswith(_OURS):

@@ -125,7 +125,7 @@ def read_constant(text: str, type: pa.DataType) -> pa.Scalar:
     try:
         tree = json.loads(text)
         if not isinstance(tree, list):
-            raise TypeError("it is no list")
+            raise TypeError("it is not a list")
         return pa.scalar(_python(tree, type), type)
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"{text!r} is not a value of type {type}: {error}") from None
@@ -144,7 +144,7 @@ def _python(tree: Any, type: pa.DataType) -> Any:
     if t.is_nested(type):
         return [_python(item, type.value_type) for item in tree]
     if not isinstance(tree, str):
-        raise TypeError(f"{tree!r} is no text")
+        raise TypeError(f"{tree!r} is not text")
     return constant_of(read_value(tree, type), type)
 
 

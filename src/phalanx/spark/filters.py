@@ -116,7 +116,7 @@ class _Translator:
         self._check_zone(column)
         day = self.term(other)
         if not isinstance(day, Literal) or day.kind != "date":
-            raise Untranslatable("a date that is no constant")
+            raise Untranslatable("a date that is not a constant")
         name, zoned = self.term(column), self._type(column).tz is not None
         first = Literal("timestamp", day.value * _DAY, zoned)
         after = Literal("timestamp", (day.value + 1) * _DAY, zoned)

@@ -34,7 +34,7 @@ class Request:
 def build(kind: type[T], values: Any, name: str) -> T:
     """A dataclass from JSON. Raises BadRequest, which says which key of `name` is wrong."""
     if not isinstance(values, dict):
-        raise BadRequest(f"{name} is no object")
+        raise BadRequest(f"{name} is not an object")
     fields = _fields(cast(Any, kind))
     for key in values:
         if key not in fields:

@@ -175,7 +175,7 @@ def arrow_schema(
 
 def _vector(type: pa.DataType, column: str, dimension: int | None) -> pa.DataType:
     if not pa.types.is_list(type) or not pa.types.is_floating(type.value_type):
-        raise InvalidInput(f"column {column!r} is no vector: one is ARRAY<FLOAT> or ARRAY<DOUBLE>")
+        raise InvalidInput(f"column {column!r} is not a vector, an ARRAY<FLOAT> or ARRAY<DOUBLE>")
     return pa.list_(pa.field("item", type.value_type), dimension)
 
 

@@ -38,7 +38,7 @@ def parts_of(name: str) -> list[str]:
         if name[at] != ".":
             break
         at += 1
-    raise InvalidInput(f"{name!r} is no name of a table: write it like db.events")
+    raise InvalidInput(f"{name!r} is not the name of a table: write it like db.events")
 
 
 def is_path(ident: Sequence[str]) -> bool:
@@ -81,7 +81,7 @@ class Warehouse:
             return Location(ident[0], self.options)
         for part in ident:
             if not _is_name(part):
-                raise InvalidInput(f"{part!r} is no name for a table or namespace")
+                raise InvalidInput(f"{part!r} is not a name for a table or namespace")
         return self._folder(ident)
 
     def _folder(self, parts: Sequence[str]) -> Location:

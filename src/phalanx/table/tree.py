@@ -335,4 +335,4 @@ class _Level:
 
 def _check_measure(by: str) -> None:
     if by not in MEASURES:
-        raise InvalidInput(f"{by!r} is no measure: there are {', '.join(MEASURES)}")
+        raise InvalidInput(f"{by!r} is not a measure: there are {', '.join(MEASURES)}")

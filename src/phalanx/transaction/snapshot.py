@@ -82,7 +82,7 @@ class Snapshot:
     def find(self, version: Version) -> Snapshot:
         """The snapshot with a version or a tag, or the one that was current at a time.
 
-        Text that is no tag may be a time, such as "2025-12-31" or "2025-12-31T12:00:00+01:00"; a
+        Text that is not a tag may be a time, such as "2025-12-31" or "2025-12-31T12:00:00+01:00"; a
         date means its first instant, and without a zone a time is in UTC.
         Raises TableNotFound if it does not exist, is newer than this one or has expired. Raises
         InvalidInput for a version from before the table became strong: only its leaves are known,

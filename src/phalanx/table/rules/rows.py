@@ -51,7 +51,7 @@ class MetadataUnreadable(Rule):
         twins = (row for rows in state.twins().values() for row in rows)
         for row in (*state.rows(), *twins):
             if row.metadata is None:
-                what = "the metadata is no flat map of strings, and stock clients fail on it"
+                what = "the metadata is not a flat map of strings, and stock clients fail on it"
                 yield self.problem(what, row.id)
 
     def mend(self, draft: Draft, problems: Sequence[Problem]) -> None:

@@ -51,7 +51,7 @@ class TestCreate:
 
     @pytest.mark.parametrize("name", ["_hidden", ".dot", "a/b"])
     def test_impossible_names(self, lake, name):
-        with pytest.raises(AnalysisException, match="is no name for a table"):
+        with pytest.raises(AnalysisException, match="is not a name for a table"):
             lake.sql(f"CREATE TABLE {{db}}.`{name}` {COLUMNS}")
 
     @needs("create_table_like")

@@ -137,7 +137,7 @@ def test_a_quote_in_what_is_advised(lake):
     [
         ("nothing", "'t'", "there is no procedure system.nothing"),
         ("rollback", "'{name}', '99'", "no version 99"),
-        ("vacuum", "table => '{name}', older_than => 'soon'", "'soon' is no span of time"),
+        ("vacuum", "table => '{name}', older_than => 'soon'", "'soon' is not a span of time"),
         ("check", "'{ns}.missing'", "missing"),
     ],
 )

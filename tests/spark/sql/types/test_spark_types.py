@@ -165,8 +165,8 @@ class TestVectors:
 
     BAD = (
         ("v ARRAY<FLOAT>", "vector.w.dimension", "3", "names no column"),
-        ("v ARRAY<STRING>", "vector.v.dimension", "3", "'v' is no vector"),
-        ("v FLOAT", "vector.v.dimension", "3", "'v' is no vector"),
+        ("v ARRAY<STRING>", "vector.v.dimension", "3", "'v' is not a vector"),
+        ("v FLOAT", "vector.v.dimension", "3", "'v' is not a vector"),
         ("v ARRAY<FLOAT>", "vector.v.dimension", "0", "whole number"),
         ("v ARRAY<FLOAT>", "vector.v.dimension", "many", "whole number"),
     )
