@@ -73,12 +73,16 @@ class OverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
 }
 
 object OverwriteOptions {
-  private val conditions = Set("replacewhere")
-  private val modes = Set("partitionoverwritemode", "overwrite-mode")
+  private val spellings = Seq("replaceWhere", "partitionOverwriteMode", "overwrite-mode")
+  private val conditions = spellings.take(1).map(lower).toSet
+  private val modes = spellings.drop(1).map(lower).toSet
   private def lower(name: String) = name.toLowerCase(Locale.ROOT)
 
   /** The options among some that say what is replaced. */
   def among(names: Iterable[String]): Seq[String] = names.filter(name => (conditions ++ modes)(lower(name))).toSeq
+
+  /** An option as it is spelled in the docs: some Sparks keep the names of options in lower case. */
+  def spelled(option: String): String = spellings.find(_.equalsIgnoreCase(option)).getOrElse(option)
 }
 
 /**
@@ -91,8 +95,10 @@ class CheckOverwriteOptions(session: SparkSession) extends Rule[LogicalPlan] {
       case insert: InsertIntoStatement if insert.overwrite && insert.partitionSpec.values.exists(_.isDefined) =>
         insert.table match {
           case table: UnresolvedRelation if isOurs(table.multipartIdentifier) =>
-            for (option <- OverwriteOptions.among(table.options.asCaseSensitiveMap().keySet().asScala).headOption) throw Bridge.refusal(
-              s"PARTITION already says what the INSERT OVERWRITE replaces: leave the option $option out")
+            val names = table.options.asCaseSensitiveMap().keySet().asScala
+            for (option <- OverwriteOptions.among(names).headOption) throw Bridge.refusal(
+              "PARTITION already says what the INSERT OVERWRITE replaces: leave the option " +
+                s"${OverwriteOptions.spelled(option)} out")
           case _ =>
         }
       case _ =>
