@@ -64,6 +64,11 @@ FEATURES = {
     "hidden_columns_of_streams": Feature(
         "4.2", "has no hidden columns, such as _partition, in streams"
     ),
+    "doubled_quotes": Feature(
+        "4.1",
+        "reads two quotes inside a text as none: write \"it's\" or 'it\\'s', and correct such "
+        "texts in what SHOW CREATE TABLE prints",
+    ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
 }

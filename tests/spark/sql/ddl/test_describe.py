@@ -3,6 +3,8 @@
 import pytest
 from pyspark.errors import AnalysisException
 
+from tests.spark.needs import needs
+
 DDL = """
 CREATE TABLE {db}.t (
   id BIGINT NOT NULL COMMENT 'the key',
@@ -28,6 +30,7 @@ def described(lake, table="t"):
 
 
 class TestShowCreateTable:
+    @needs("doubled_quotes")
     def test_it_makes_an_equal_table(self, lake):
         lake.sql(DDL)
         ((text,),) = lake.rows("SHOW CREATE TABLE {db}.t")
