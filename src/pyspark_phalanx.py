@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 #: How the names of Spark's own Python archives begin.
-_ARCHIVES = ("pyspark", "py4j")
+_ARCHIVES = ("pyspark", "py4j", "spark-core")
 #: How many modules were loaded when they were last kept out of garbage collection.
 _frozen = 0
 #: Whether the sockets of this worker have been told to send at once.
@@ -99,8 +99,8 @@ def keep_archives() -> None:
     """Keep Spark's own archives from being listed again and again.
 
     Earlier versions of PySpark forget all that is known about modules before every task, and to
-    list what is in pyspark.zip, once for each of its packages, takes longer than most tasks. It
-    does not change while Spark runs.
+    list what is in pyspark.zip, once for each of its packages, takes longer than most tasks. So
+    does spark-core.jar, which is on the path too. They do not change while Spark runs.
     """
     setattr(zipimport.zipimporter, "invalidate_caches", _forget_others)  # noqa: B010
 

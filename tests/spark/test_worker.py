@@ -65,4 +65,5 @@ def test_sparks_archives_are_listed_once(tmp_path, monkeypatch):
     )
     pyspark_phalanx.keep_archives()
     assert listed_again(tmp_path, monkeypatch, "pyspark.zip") == 0
+    assert listed_again(tmp_path, monkeypatch, "spark-core_2.13-4.1.4.jar") == 0
     assert listed_again(tmp_path, monkeypatch, "of_a_user.zip") > 0
