@@ -168,7 +168,7 @@ object Metrics {
   private def early: Boolean = {
     val jar = Paths.get(getClass.getProtectionDomain.getCodeSource.getLocation.toURI).getFileName
     (getClass.getClassLoader eq classOf[SparkContext].getClassLoader) ||
-      SparkSession.active.sparkContext.conf.get("spark.jars", "").contains(jar.toString)
+      SparkSession.getActiveSession.exists(_.sparkContext.conf.get("spark.jars", "").contains(jar.toString))
   }
 
   /** What a plan of Python says of leaves. */

@@ -177,7 +177,7 @@ class TestTheTarget:
 
     def test_other_tables_are_not_replaced(self, events, tmp_path):
         phalanx.create(tmp_path / "other", EVENTS.schema)
-        with pytest.raises(phalanx.InvalidInput, match="no part of a Parquet tree"):
+        with pytest.raises(phalanx.InvalidInput, match="not part of a Parquet tree"):
             parquet.export(events, tmp_path / "other", overwrite=True)
 
     @pytest.mark.parametrize("path", ["s3://bucket/tree", "", 7])

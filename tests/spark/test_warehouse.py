@@ -65,7 +65,7 @@ def test_the_place_of_a_table(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "..", ".x", "_x", "a/b", "a\\b", "x\0"])
 def test_impossible_names(tmp_path, name):
-    with pytest.raises(InvalidInput, match="is no name"):
+    with pytest.raises(InvalidInput, match="is not a name"):
         Warehouse({"warehouse": str(tmp_path)}).location(["a", name])
 
 

@@ -110,6 +110,14 @@ class TestChoice:
         assert size(table) < 0.75 * size(plain)
         same_rows(table, data)
 
+    def test_what_the_schema_says_takes_precedence(self, tmp_path):
+        data = documents()
+        own = data.schema.field("body").with_metadata({"lance-encoding:compression": "none"})
+        data = data.cast(data.schema.set(2, own))
+        table = made(tmp_path / "t", data, compression="zstd")
+        small = made(tmp_path / "small", documents(), compression="zstd")
+        assert size(table) > 1.5 * size(small)
+
 
 class TestRows:
     def test_every_kind_of_change(self, tmp_path):
@@ -168,17 +176,66 @@ class TestLater:
         assert size(table) < 0.75 * before
         assert len(table) == 2000
 
-    def test_vacuum_removes_what_writers_left(self, tmp_path):
+    def test_nothing_is_left_behind(self, tmp_path):
+        for mode in ("strong", "weak"):
+            data = documents()
+            table = phalanx.create(
+                tmp_path / mode, data.schema, partition_by=["part"], transactions=mode
+            )
+            table.append(data)
+            assert compression._tried.values()[-1]
+            assert "orphan" not in str(table.check())
+        assert not list((tmp_path / "weak").glob("*/_versions/d*"))
+
+    def test_a_small_first_file(self, tmp_path):
+        data = documents(14_000)
+        table = made(tmp_path / "t", data.slice(0, 250), compression="none")
+        table.append(data.slice(250))
+        before = size(table)
+        table.set_properties({"write.compression": None})
+        table.optimize()
+        assert size(table) < 0.75 * before
+        same_rows(table, data)
+
+    def test_small_leaves_of_a_column_that_was_tried(self, tmp_path):
+        data = documents()
+        auto, plain = made(tmp_path / "t", data), made(tmp_path / "p", data, compression="none")
+        more = documents(100, seed=3)
+        before = size(auto), size(plain)
+        auto.append(more)
+        plain.append(more)
+        assert size(auto) - before[0] < 0.8 * (size(plain) - before[1])
+
+    def test_another_table_in_the_same_place(self, tmp_path):
+        noise = documents().set_column(
+            2, "body", [[random.Random(i).randbytes(500).hex() for i in range(1000)]]
+        )
+        made(tmp_path / "t", noise).drop()
+        again = made(tmp_path / "t", documents())
+        assert compression._tried.values() == [False, True]
+        same_rows(again, documents())
+
+    def test_after_a_schema_change(self, tmp_path):
         data = documents()
         table = made(tmp_path / "t", data)
+        table.drop_column("price").add_column("price", pa.float64())
+        table.append(data)
+        rows = table.to_arrow()
+        assert rows.num_rows == 2000
+        assert sorted(rows["body"].to_pylist()) == sorted(2 * data["body"].to_pylist())
+        assert sum(price is None for price in rows["price"].to_pylist()) == 1000
 
-        def detached():
-            return len(list((tmp_path / "t").glob("*$dataset/_versions/d*")))
-
-        assert detached() > 2
-        table.vacuum(older_than="0", force=True)
-        assert detached() <= 2
-        same_rows(phalanx.open(tmp_path / "t"), data)
+    def test_rollback_brings_the_property_back(self, tmp_path):
+        table = made(tmp_path / "t", documents(10))
+        table.set_properties(
+            {"write.compression.body": "none", "write.compression.price": "zstd", "mine": "1"}
+        )
+        version, properties = table.version, dict(table.properties)
+        table.rename_column("body", "text")
+        table.drop_column("price")
+        table.set_properties({"mine": "2"})
+        table.rollback(version)
+        assert table.properties == {**properties, "mine": "2"}
 
     def test_the_property_follows_its_column(self, tmp_path):
         table = made(tmp_path / "t", documents(10))

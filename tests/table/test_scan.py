@@ -513,7 +513,7 @@ class TestRefused:
             ({"where": "(country = 'US'"}, "cannot parse"),
             ({"where": 5}, "a filter is SQL text, a pyarrow expression or tuples, not int"),
             ({"where": ["id = 1"]}, "a filter is made of tuples such as"),
-            ({"where": "id"}, "no condition"),
+            ({"where": "id"}, "not a condition"),
             ({"where": "id = 'abc'"}, "cannot compare"),
             ({"where": "day = 'soon'"}, "not a date"),
             ({"where": "country > 5"}, "cannot compare"),

@@ -156,7 +156,7 @@ class Property(Generic[T]):
 
     @property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile("(.+)".join(map(re.escape, self.name.split(_COLUMN))))
+        return re.compile("(.+)".join(map(re.escape, self.name.split(_COLUMN))), re.DOTALL)
 
 
 #: How long a file that nothing refers to is kept, and a snapshot after it was the newest.
@@ -222,9 +222,9 @@ COMPRESSION = Property(
     "write.compression",
     _COMPRESSIONS,
     "auto",
-    "compression of new files beyond Lance's own: `zstd` for all columns but integers, times and "
-    "vectors, which it does not make smaller, `none`, or `auto`: columns of text and binary whose "
-    "first rows become 30 % smaller",
+    "compression of new files beyond Lance's own: `zstd` for all columns of text, binary and "
+    "floating-point numbers and for nested ones, `none`, or `auto`: for columns of text and binary "
+    "whose first rows become 30 % smaller",
     forgiving=True,
 )
 COLUMN_COMPRESSION = Property[str | None](
@@ -324,6 +324,25 @@ def of_columns(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[
             name = COLUMN_COMPRESSION.name.replace(_COLUMN, names[match[1]])
         kept[name] = value
     return kept
+
+
+def restored(
+    properties: Mapping[str, str], earlier: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, str]:
+    """Properties after a rollback of the schema: those of columns come back with their columns.
+
+    `names` has the earlier name of each column that was there then and is there now.
+    """
+    kept = of_columns(properties, names)
+    returned = set(_columns(earlier)) - set(names.values())
+    columns = _columns(earlier)
+    return kept | {columns[name]: earlier[columns[name]] for name in returned}
+
+
+def _columns(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of columns, by the names of the columns."""
+    matches = ((name, COLUMN_COMPRESSION.match(name)) for name in properties)
+    return {match[1]: name for name, match in matches if match is not None}
 
 
 def _check_columns(values: Mapping[str, str], columns: Sequence[str]) -> None:

@@ -370,3 +370,10 @@ def untagged(type: pa.DataType) -> pa.DataType:
     if not _children(type):
         return type
     return _retag(pa.field("x", type), lambda _: None).type
+
+
+def column_names(before: TableSchema, after: TableSchema) -> dict[str, str]:
+    """The new names of the columns that stay, by the earlier ones."""
+    names = {field_id(field): field.name for field in after.tagged}
+    ids = ((field.name, field_id(field)) for field in before.tagged)
+    return {name: names[id] for name, id in ids if id in names}

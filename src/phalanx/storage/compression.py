@@ -19,14 +19,15 @@ from phalanx.lru import LruCache
 from phalanx.model.properties import COLUMN_COMPRESSION, COMPRESSION
 from phalanx.model.schema import TableSchema, field_id
 
-#: How many bytes of a column are tried. Columns of fewer bytes in a write are left alone.
+#: How many bytes of a column are tried. One is left alone until as many are written to a leaf.
 SAMPLE_BYTES = 256 * 1024
 #: A column is compressed if its sample shrinks to at most this part of what Lance makes of it.
 WORTH_IT = 0.7
 #: What Lance's own metadata of a field says.
-_MARK = {b"lance-encoding:compression": b"zstd"}
+_KEY = b"lance-encoding:compression"
+_MARK = {_KEY: b"zstd"}
 
-#: Whether columns have turned out to be worth it, by the table and the column's id.
+#: Whether columns have turned out to be worth it, by the table's id and the column's.
 _tried: LruCache[tuple[str, int], bool] = LruCache(1024)
 
 
@@ -35,29 +36,36 @@ class Compression:
     """What the properties of a table say about the compression of its columns."""
 
     default: str = "none"
+    #: The id of the table: a column is tried once.
+    table: str = ""
     #: The word for some columns, by their ids.
     words: tuple[tuple[int, str], ...] = ()
 
     @staticmethod
-    def of(properties: Mapping[str, str], schema: TableSchema) -> Compression:
+    def of(properties: Mapping[str, str], schema: TableSchema, table: str) -> Compression:
         words = COLUMN_COMPRESSION.by_column(properties)
         ids = ((field_id(field), words.get(field.name)) for field in schema.tagged)
-        return Compression(
-            COMPRESSION.of(properties), tuple((id, word) for id, word in ids if word is not None)
-        )
+        chosen = tuple((id, word) for id, word in ids if word is not None)
+        return Compression(COMPRESSION.of(properties), table, chosen)
 
     @property
     def is_off(self) -> bool:
         return self.default == "none" and all(word == "none" for _, word in self.words)
 
-    def columns(self, schema: TableSchema, rows: pa.Table | pa.RecordBatch, table: str) -> set[int]:
-        """The ids of the columns of a file to compress. Some of its rows are tried."""
+    def columns(self, schema: TableSchema, rows: pa.Table) -> set[int]:
+        """The ids of the columns of a file to compress. Some of its rows are tried.
+
+        A column whose own metadata tells Lance how to compress it is left alone.
+        """
         words, chosen = dict(self.words), set()
         for field in schema.tagged:
             id = field_id(field)
-            word = words.get(id, self.default)
+            told = _KEY in (field.metadata or {})
+            word = words.get(id, "none" if told else self.default)
             if word == "auto":
-                is_chosen = _is_text(field.type) and _is_worth_it(rows[field.name], (table, id))
+                is_chosen = _is_text(field.type) and _is_worth_it(
+                    rows[field.name], (self.table, id)
+                )
             else:
                 is_chosen = word == "zstd" and (id in words or _may_shrink(field.type))
             if is_chosen:
@@ -92,7 +100,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _may_shrink(kind: pa.DataType) -> bool:
-    """Whether zstd may beat Lance's own encodings: not for integers, times and vectors."""
+    """Whether zstd may beat Lance's own encodings, as it does not for integers and vectors."""
     if pa.types.is_nested(kind):
         return not pa.types.is_fixed_size_list(kind)
     return _is_text(kind) or pa.types.is_floating(kind)
@@ -100,16 +108,14 @@ def _may_shrink(kind: pa.DataType) -> bool:
 
 def _is_worth_it(column: Any, key: tuple[str, int]) -> bool:
     """Whether a column of text gains by compression: the first rows are written both ways."""
-    if column.nbytes < SAMPLE_BYTES:
-        return False
     known = _tried.get(key)
-    if known is None:
+    if known is None and column.nbytes >= SAMPLE_BYTES:
         rows = max(1, len(column) * SAMPLE_BYTES // column.nbytes)
         sample = column.slice(0, rows)
         plain = pa.field("sample", column.type)
         known = _size(sample, marked(plain)) <= WORTH_IT * _size(sample, plain)
         _tried.put(key, known)
-    return known
+    return bool(known)
 
 
 def _size(column: Any, field: pa.Field) -> int:

@@ -29,7 +29,7 @@ from phalanx.model.partition_columns import (
 from phalanx.model.properties import LAYOUT, MATERIALIZE
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage.compression import Compression
+from phalanx.storage.compression import NO_COMPRESSION, Compression
 
 HEAD_ID = "__head"
 HEAD_TYPE = "__head"
@@ -154,7 +154,11 @@ class Head:
     @cached_property
     def compression(self) -> Compression:
         """How the columns of new files are compressed. Trees of others are left as they are."""
-        return Compression.of(self.properties, self.schema) if self.ours else Compression()
+        return (
+            Compression.of(self.properties, self.schema, self.table_id)
+            if self.ours
+            else NO_COMPRESSION
+        )
 
     def stored_schema(self, spec_id: int) -> TableSchema:
         """The columns that new files of a spec's leaves hold."""

@@ -19,6 +19,7 @@ This is why pylance is pinned to its major version.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -61,17 +62,28 @@ def manifest_of(
     return first_manifest(dataset)
 
 
+def manifest_without_rows(schema: LanceSchema) -> tuple[bytes, int]:
+    """The manifest, and the version, of a dataset without rows that has this schema and its ids."""
+    uri = f"memory://phalanx/{uuid.uuid4().hex}"
+    dataset = lance.LanceDataset.commit(uri, LanceOperation.Overwrite(schema, []))
+    if dataset.lance_schema != schema:  # a first version numbers its fields from 0
+        dataset = lance.LanceDataset.commit(
+            dataset, LanceOperation.Overwrite(schema, []), read_version=dataset.version
+        )
+    return first_manifest(dataset), int(dataset.version)
+
+
 def first_manifest(dataset: Any) -> bytes:
     """The manifest of a dataset that has just been created."""
     return bytes(dataset._ds.serialized_manifest())
 
 
 def open_manifest(
-    uri: str, manifest: bytes, options: dict[str, str] | None, session: Any
+    uri: str, manifest: bytes, options: dict[str, str] | None, session: Any, version: int = 1
 ) -> lance.LanceDataset:
-    """Open the first version of a dataset by its manifest, without reading anything."""
+    """Open a version of a dataset by its manifest, without reading anything."""
     return lance.LanceDataset(
-        uri, version=1, serialized_manifest=manifest, storage_options=options, session=session
+        uri, version=version, serialized_manifest=manifest, storage_options=options, session=session
     )
 
 

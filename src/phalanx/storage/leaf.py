@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import lance
@@ -39,7 +40,7 @@ from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
-from phalanx.storage.lance_private import take_rows
+from phalanx.storage.lance_private import manifest_without_rows, open_manifest, take_rows
 from phalanx.storage.lance_types import stored_batches, stored_table
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_delta import LeafDelta, Written
@@ -180,14 +181,14 @@ class Leaf:
             )
         return self._commit(handle, LanceOperation.Overwrite(lance_schema(self.stored), []))
 
-    def compressing(self, handle: Any, columns: frozenset[int]) -> Any:
-        """A version like another, to write files for in which some columns are compressed.
+    def compressing(self, columns: frozenset[int]) -> Any:
+        """A version to write files for in which some columns are compressed.
 
-        It has no rows, and nothing refers to it: the files do not need it to be read.
+        It is in memory only: the files do not need it to be read. It has a session of its own, so
+        that nobody takes it for a version that the leaf really has.
         """
-        return self._commit(
-            handle, LanceOperation.Overwrite(lance_schema(self.stored, columns), [])
-        )
+        manifest, version = _compressing(self.stored, columns)
+        return open_manifest(self.uri, manifest, self.location.options, None, version)
 
     def _is_blank(self, handle: Any) -> bool:
         """Whether a version has the stored columns, whatever their ids, and never had rows."""
@@ -523,8 +524,6 @@ class LeafWriter:
 
     def __init__(self, leaf: Leaf, handle: Any) -> None:
         self._leaf, self._handle = leaf, handle
-        #: Versions to write compressed files for, by their compressed columns.
-        self._compressing: dict[frozenset[int], Any] = {}
 
     def write(self, table: pa.Table) -> Written:
         """Write rows as new files of the leaf."""
@@ -578,17 +577,30 @@ class LeafWriter:
             return rows, self._handle
         sample = rows
         if not isinstance(rows, pa.Table):
-            batches = iter(rows)
-            sample = next(batches, None)
-            if sample is None:
-                return (), self._handle
-            rows = itertools.chain((sample,), batches)
-        columns = frozenset(leaf.compression.columns(leaf.stored, sample, leaf.location.uri))
-        if not columns:
-            return rows, self._handle
-        if columns not in self._compressing:
-            self._compressing[columns] = leaf.compressing(self._handle, columns)
-        return rows, self._compressing[columns]
+            head, rows = _peeked(rows)
+            if not head:
+                return rows, self._handle
+            sample = pa.Table.from_batches(head)
+        columns = frozenset(leaf.compression.columns(leaf.stored, sample))
+        return rows, leaf.compressing(columns) if columns else self._handle
+
+
+@lru_cache(maxsize=64)
+def _compressing(schema: TableSchema, columns: frozenset[int]) -> tuple[bytes, int]:
+    return manifest_without_rows(lance_schema(schema, columns))
+
+
+def _peeked(
+    batches: Iterable[pa.RecordBatch],
+) -> tuple[list[pa.RecordBatch], Iterable[pa.RecordBatch]]:
+    """The first batches, enough to try a column, and all of them."""
+    rest, head, size = iter(batches), [], 0
+    for batch in rest:
+        head.append(batch)
+        size += batch.nbytes
+        if size >= BATCH_BYTES:
+            break
+    return head, itertools.chain(head, rest)
 
 
 def _renamed(

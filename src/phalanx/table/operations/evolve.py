@@ -25,7 +25,7 @@ from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
 from phalanx.model.properties import of_columns
 from phalanx.model.renaming import renamed_filter
-from phalanx.model.schema import TableSchema, field_id
+from phalanx.model.schema import TableSchema, column_names
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, build_spec
 from phalanx.model.spelling import shown_value
 from phalanx.storage.head import Head
@@ -90,7 +90,7 @@ class SchemaChange(ABC):
         highest = max(head.max_field_id, *schema.field_ids)
         indexes = _kept_indexes(head, schema)
         view.change_head(schema=schema, max_field_id=highest, indexes=indexes)
-        properties = of_columns(head.properties, _names(head.schema, schema))
+        properties = of_columns(head.properties, column_names(head.schema, schema))
         if properties != head.properties:
             view.change_head(properties=properties)
         if specs != head.specs:
@@ -107,13 +107,6 @@ class SchemaChange(ABC):
     def check_rows(self, view: View, schema: TableSchema, specs: tuple[PartitionSpec, ...]) -> None:
         """Raise InvalidInput if rows of the table forbid the change."""
         return
-
-
-def _names(before: TableSchema, after: TableSchema) -> dict[str, str]:
-    """The new names of the columns that stay, by the earlier ones."""
-    names = {field_id(field): field.name for field in after.tagged}
-    ids = ((field.name, field_id(field)) for field in before.tagged)
-    return {name: names[id] for name, id in ids if id in names}
 
 
 def _kept_indexes(head: Head, schema: TableSchema) -> dict[str, IndexDefinition]:

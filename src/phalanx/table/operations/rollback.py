@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from phalanx.model.properties import restored
+from phalanx.model.schema import column_names
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.snapshot import Version
 from phalanx.transaction.view import View, read_statistics
@@ -40,6 +42,10 @@ class Rollback:
             schema=head.schema,
             spec_id=head.spec_id,
             indexes=head.indexes,
-            properties=constrained.properties,
+            properties=restored(
+                constrained.properties,
+                head.properties,
+                column_names(view.head.schema, head.schema),
+            ),
             writer_features=constrained.writer_features,
         )
