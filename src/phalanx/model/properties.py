@@ -333,16 +333,12 @@ def restored(
 
     `names` has the earlier name of each column that was there then and is there now.
     """
-    kept = of_columns(properties, names)
-    returned = set(_columns(earlier)) - set(names.values())
-    columns = _columns(earlier)
-    return kept | {columns[name]: earlier[columns[name]] for name in returned}
-
-
-def _columns(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties of columns, by the names of the columns."""
-    matches = ((name, COLUMN_COMPRESSION.match(name)) for name in properties)
-    return {match[1]: name for name, match in matches if match is not None}
+    returned = {}
+    for name, value in earlier.items():
+        match = COLUMN_COMPRESSION.match(name)
+        if match is not None and match[1] not in names.values():
+            returned[name] = value
+    return of_columns(properties, names) | returned
 
 
 def _check_columns(values: Mapping[str, str], columns: Sequence[str]) -> None:

@@ -22,9 +22,10 @@ from phalanx.storage.physical_names import physical_schema
 
 @lru_cache(maxsize=64)
 def lance_schema(schema: TableSchema, compressed: frozenset[int] = frozenset()) -> LanceSchema:
-    """The schema of a new leaf, with the table's field ids, and columns of which are compressed.
+    """The schema of a new leaf, with the table's field ids.
 
-    Raises InvalidInput if Lance's schema cannot have them.
+    `compressed` are the ids of columns that Lance is told to compress. Raises InvalidInput if
+    Lance's schema cannot have these ids.
     """
     stored = physical_schema(schema.stored, schema.tagged.names)
     if compressed:
