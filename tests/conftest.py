@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import s3
+
 #: What takes longest comes first, so that at the end nobody waits for one long file.
 _ORDER = ("spark/deployments", "transaction", "test_docs.py", "spark", "table", "storage", "")
 
@@ -32,7 +34,6 @@ def root(tmp_path):
 @pytest.fixture(scope="session")
 def s3_options():
     """An object store on this machine, as storage options. It has a bucket `lake`."""
-    import boto3
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
@@ -46,13 +47,7 @@ def s3_options():
         "endpoint": f"http://{host}:{port}",
         "allow_http": "true",
     }
-    store = boto3.client(
-        "s3",
-        endpoint_url=options["endpoint"],
-        region_name=options["region"],
-        aws_access_key_id=options["access_key_id"],
-        aws_secret_access_key=options["secret_access_key"],
-    )
+    store = s3.client(options)
     store.create_bucket(Bucket="lake")
     yield options
     server.stop()

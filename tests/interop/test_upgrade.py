@@ -5,7 +5,6 @@ import json
 import os
 import signal
 
-import boto3
 import lance
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ import phalanx
 from phalanx.interop import upgrade, upgrading
 from phalanx.model.transforms import Identity, Md5Bucket, Year
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
+from tests import s3
 from tests.conformance.appendices import APPENDIX_A_SCHEMA, DAY_1, DAY_2, SCHEMA, StockClient, row
 from tests.conformance.test_foreign_manifest import write_foreign
 from tests.interop.earlier_tables import BY_DATE, LEAF_1, EarlierTable, appendix_c, rows
@@ -406,13 +406,7 @@ class TestForeign:
 
 def test_s3(root, s3_options, request):
     appendix_c(root).commit()
-    store = boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name=s3_options["region"],
-        aws_access_key_id=s3_options["access_key_id"],
-        aws_secret_access_key=s3_options["secret_access_key"],
-    )
+    store = s3.client(s3_options)
     for path in (path for path in root.rglob("*") if path.is_file()):
         key = f"{request.node.name}/{path.relative_to(root).as_posix()}"
         store.put_object(Bucket="lake", Key=key, Body=path.read_bytes())

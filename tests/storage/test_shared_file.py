@@ -4,6 +4,7 @@ import pytest
 
 from phalanx.storage.location import Location
 from phalanx.storage.shared_file import SharedFile, Unavailable
+from tests import s3
 
 
 @pytest.fixture
@@ -23,16 +24,8 @@ def test_each_change_is_on_top_of_the_last(file):
 
 @pytest.mark.parametrize("name", ["a b", "ü", "100%25", "key=value", "deep/er"])
 def test_it_is_in_the_table_s_folder(s3_options, name):
-    import boto3
-
     SharedFile(Location(f"s3://lake/{name}", s3_options), "x").write(b"1", None)
-    store = boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name=s3_options["region"],
-        aws_access_key_id=s3_options["access_key_id"],
-        aws_secret_access_key=s3_options["secret_access_key"],
-    )
+    store = s3.client(s3_options)
     key = f"{name.replace('%25', '%')}/x"
     assert store.get_object(Bucket="lake", Key=key)["Body"].read() == b"1"
 

@@ -2,12 +2,12 @@
 
 import traceback
 
-import boto3
 import lance
 import pyarrow as pa
 import pytest
 
 import phalanx
+from tests import s3
 
 SECRET = "hush-hush-do-not-tell"
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -21,13 +21,7 @@ def options(s3_options):
 @pytest.fixture(scope="module")
 def store(options):
     """A plain client of the same store."""
-    return boto3.client(
-        "s3",
-        endpoint_url=options["endpoint"],
-        region_name=options["region"],
-        aws_access_key_id=options["access_key_id"],
-        aws_secret_access_key=SECRET,
-    )
+    return s3.client(options)
 
 
 @pytest.fixture

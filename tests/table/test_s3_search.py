@@ -2,13 +2,13 @@
 
 import datetime as dt
 
-import boto3
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import phalanx
 from phalanx.storage import shortlist
+from tests import s3
 
 SCHEMA = pa.schema(
     [
@@ -44,13 +44,7 @@ def table(s3_options, request):
 
 
 def models(s3_options, table):
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name=s3_options["region"],
-        aws_access_key_id=s3_options["access_key_id"],
-        aws_secret_access_key=s3_options["secret_access_key"],
-    )
+    client = s3.client(s3_options)
     prefix = table.uri.removeprefix("s3://lake/") + "/__model_"
     return client.list_objects_v2(Bucket="lake", Prefix=prefix).get("KeyCount", 0)
 

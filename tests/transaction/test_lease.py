@@ -6,7 +6,6 @@ import threading
 import time
 import uuid
 
-import boto3
 import lance
 import lance.namespace
 import pyarrow as pa
@@ -18,6 +17,7 @@ from phalanx.storage.location import Location
 from phalanx.transaction import lease
 from phalanx.transaction.lease import Turn
 from phalanx.transaction.lock import LOCK_FILE
+from tests import s3
 from tests.transaction.faults import StrictStore
 from tests.transaction.processes import start, together
 from tests.transaction.sabotage import failing
@@ -27,13 +27,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 
 @pytest.fixture
 def client(s3_options):
-    return boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name=s3_options["region"],
-        aws_access_key_id=s3_options["access_key_id"],
-        aws_secret_access_key=s3_options["secret_access_key"],
-    )
+    return s3.client(s3_options)
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """A catalog in an object store: here one on this machine."""
 
-import boto3
 import pytest
 
+from tests import s3
 from tests.spark.deployments.conftest import QUIET
 from tests.spark.deployments.processes import Driver, Failure
 from tests.spark.deployments.steps import is_one_sentence
@@ -26,13 +26,7 @@ def driver(s3_options, bridge, tmp_path_factory):
 @pytest.fixture(scope="module")
 def names(s3_options):
     """A function that lists the keys in the store below a prefix."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_options["endpoint"],
-        region_name=s3_options["region"],
-        aws_access_key_id=s3_options["access_key_id"],
-        aws_secret_access_key=s3_options["secret_access_key"],
-    )
+    client = s3.client(s3_options)
 
     def listed(prefix):
         found = client.list_objects_v2(Bucket="lake", Prefix=prefix)
