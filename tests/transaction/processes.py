@@ -9,7 +9,7 @@ import warnings
 # so nothing is inherited but modules: Lance warns of a fork that cannot hurt here.
 warnings.filterwarnings("ignore", "lance is not fork-safe")
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["phalanx", "tests.transaction.processes"])
+CONTEXT.set_forkserver_preload(["phalanx.table.table", "tests.transaction.processes"])
 
 
 def start(function, *args):
