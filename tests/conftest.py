@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import s3
+from tests import azure, s3
 
 #: What takes longest comes first, so that at the end nobody waits for one long file.
 _ORDER = ("spark/deployments", "transaction", "test_docs.py", "spark", "table", "storage", "")
@@ -51,3 +51,25 @@ def s3_options():
     store.create_bucket(Bucket="lake")
     yield options
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def gcs_server():
+    """Google Cloud Storage on this machine. It has a bucket `lake`."""
+    from tests import gcs
+
+    with gcs.running("lake") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gs_options(gcs_server):
+    """The storage options that reach it: those of a service account."""
+    return gcs_server.options
+
+
+@pytest.fixture(scope="session")
+def az_options(tmp_path_factory):
+    """Azure Blob Storage on this machine, as storage options. It has a container `lake`."""
+    with azure.running(tmp_path_factory.mktemp("azure"), "lake") as options:
+        yield options
