@@ -58,6 +58,28 @@ class TestRealErrors:
     def test_a_race_in_the_name_of_a_table_is_none(self):
         error = OSError("Generic LocalFileSystem error: /lake/conflict/x is full")
         assert not lance_errors.is_lost_race(error, "/lake/conflict")
+        text = (
+            "Object at location a/conflict/x not found: Error performing PUT "
+            "http://127.0.0.1:9/lake/a%2Fconflict%2F%5Fversions in 1ms - 500"
+        )
+        assert not lance_errors.is_lost_race(OSError(text), "gs://lake/a/conflict")
+
+    @pytest.mark.parametrize("name", ["t", "conflict", "concurrent", "e/c"])
+    def test_nor_does_a_name_hide_one(self, name):
+        error = OSError("Too many concurrent writers. Attempted 0 retries., /rust/retry.rs:103:9")
+        assert lance_errors.is_lost_race(error, f"gs://lake/{name}")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Generic GCS error: Error performing PUT http://s/b in 3s, after 3 retries - Server "
+            "returned non-2xx status code: 429 Too Many Requests: <Error>",
+            "Generic S3 error: Server returned error response: <Code>SlowDown</Code>",
+        ],
+    )
+    def test_a_store_that_asks_for_a_slower_pace(self, text):
+        assert lance_errors.is_throttled(OSError(text))
+        assert not lance_errors.is_throttled(OSError(text.replace("429", "500").lower()))
 
     def test_an_unknown_store(self):
         assert lance_errors.is_unknown_store(raised(lance.dataset, "nowhere://x/y"))

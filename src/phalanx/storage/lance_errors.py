@@ -44,7 +44,11 @@ _WRAPPERS = re.compile(r"^(External error: |LanceError\(\w+\): )+")
 _PYTHON_ERROR = re.compile(r"External error: ([A-Z]\w*)(?:: |$)(.*)", re.DOTALL)
 _UNPRINTABLE = "External error: <unprintable "
 _MISSING = ("not found", "does not exist", "no such file", "not a directory")
+#: The address of a file in a store. Some escape the path in it.
+_ADDRESS = re.compile(r"https?://\S+")
 _LOST_RACES = ("too many concurrent writers", "conflict", "concurrent")
+#: The store asks for a slower pace, and has done nothing.
+_THROTTLED = re.compile(r"429 Too Many Requests|<Code>SlowDown</Code>")
 #: How Rust ends the text of an error of the operating system.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 #: What only Lance's errors and those of its object stores say.
@@ -64,6 +68,26 @@ _SETUP = (
         re.compile("Failed to get AWS credentials|CredentialsNotLoaded"),
         "there are no credentials: give the storage options access_key_id and secret_access_key, "
         "or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    ),
+    (
+        re.compile(r"Error performing token request: .*/computeMetadata/", re.DOTALL),
+        "there are no credentials: give the storage option service_account or service_account_key, "
+        "or set GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    (
+        re.compile(
+            r"Unable to (open|decode) service account file|Generic \w*CryptoProvider error"
+            "|workload identity credentials error: failed to parse"
+        ),
+        "the key of the service account cannot be read: correct it where the storage options give "
+        "it, or GOOGLE_SERVICE_ACCOUNT, GOOGLE_SERVICE_ACCOUNT_KEY or "
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ),
+    (
+        re.compile("One of service account path or service account key may be provided"),
+        "a service account is given twice, by a file and by a key: keep one of the storage options "
+        "service_account and service_account_key, and unset GOOGLE_SERVICE_ACCOUNT or "
+        "GOOGLE_SERVICE_ACCOUNT_KEY",
     ),
 )
 _REFUSED_FILTERS = ("Invalid user input", "Query Execution")
@@ -90,10 +114,16 @@ def is_without_bucket(error: BaseException) -> bool:
     return _NO_BUCKET.search(str(error)) is not None
 
 
+def is_misconfigured(error: BaseException) -> bool:
+    """Whether the options do not fit a store, so that nothing is known about its contents."""
+    text = str(error)
+    return any(sign.search(text) for sign, _ in _SETUP if sign is not _NO_BUCKET)
+
+
 def is_missing(error: BaseException) -> bool:
-    """Whether a dataset, a version or a file does not exist."""
+    """Whether a dataset, a version or a file of it does not exist."""
     text = str(error).lower()
-    return any(sign in text for sign in _MISSING)
+    return any(sign in text for sign in _MISSING) and not is_misconfigured(error)
 
 
 def is_damage(error: BaseException) -> bool:
@@ -104,6 +134,8 @@ def is_damage(error: BaseException) -> bool:
 
 def is_unreachable(error: BaseException) -> bool:
     """Whether a store could not be reached, so that nothing is known about its contents."""
+    if is_misconfigured(error):
+        return True
     text = str(error).lower()
     if is_damage(error) or "not found" in text:
         return False
@@ -112,12 +144,19 @@ def is_unreachable(error: BaseException) -> bool:
 
 def is_lost_race(error: BaseException, uri: str) -> bool:
     """Whether another commit came first. `uri` is ignored: it may contain the same words."""
-    text, path = str(error), uri.partition("://")[2] or uri
-    # Stores name the bucket and the key in their own ways.
-    for part in (uri, path, path.partition("/")[2]):
-        if part.strip("/"):
-            text = text.replace(part.strip("/"), "")
+    text, path = _ADDRESS.sub("", str(error)), uri.partition("://")[2] or uri
+    for part in (uri, path):
+        text = text.replace(part, "")
+    # Stores leave the bucket out. What is left may be as short as `t`, so only paths are taken out.
+    key = path.partition("/")[2]
+    if key:
+        text = re.sub(rf"(?<!\w){re.escape(key)}/\S*", "", text)
     return any(sign in text.lower() for sign in _LOST_RACES)
+
+
+def is_throttled(error: BaseException) -> bool:
+    """Whether a store asks for a slower pace: Google's takes one write a second to one file."""
+    return _THROTTLED.search(str(error)) is not None
 
 
 def is_of_lance(error: BaseException) -> bool:

@@ -648,6 +648,9 @@ class ManifestVersion:
         except OSError as error:
             if lance_errors.is_lost_race(error, self.location.uri):
                 raise SwapLost(self.location.reason(error)) from None
+            if lance_errors.is_throttled(error):
+                # Others write the same version. An attempt before the last may have landed.
+                raise SwapUnknown(self.location.reason(error)) from None
             raise
         return int(target.version)
 
