@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 
 from phalanx import InvalidInput
+from phalanx.storage import object_store
 from phalanx.storage.location import Location
 
 
@@ -76,6 +78,14 @@ class TestOptions:
         location = Location("s3://lake/t", OPTIONS)
         error = OSError("LanceError(IO): signed AKIA1 with hush in eu-west-1, /rust/src/x.rs:1\nat")
         assert location.reason(error) == "signed *** with *** in eu-west-1"
+
+    def test_so_is_what_a_key_in_json_holds(self):
+        key = json.dumps({"private_key": "-----BEGIN\nhush-hush", "client_email": "me@there"})
+        location = Location("gs://lake/t", {"service_account_key": key})
+        for text in (key, repr(key), json.dumps({"key": key}), "in -----BEGIN\nhush-hush"):
+            assert "hush" not in object_store.without_secrets(text, location.options)
+        error = OSError("me@there has signed with -----BEGIN\\nhush-hush")
+        assert location.reason(error) == "me@there has signed with ***"
 
     def test_they_are_copied(self):
         options = dict(OPTIONS)

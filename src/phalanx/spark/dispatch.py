@@ -29,7 +29,7 @@ from phalanx.errors import (
 )
 from phalanx.spark.requests import BadRequest, Request, build
 from phalanx.storage import lance_errors
-from phalanx.storage.object_store import SECRET
+from phalanx.storage.object_store import without_secrets
 
 log = logging.getLogger("phalanx.spark")
 
@@ -95,17 +95,15 @@ def answer(request: bytes) -> bytes:
     try:
         reply = call(arguments.pop("op"), arguments)
     except Exception as error:
-        trace = traceback.format_exc()
         condition, state = condition_of(error)
         reply = {
             "error": {
-                "message": sentence(error),
+                "message": without_secrets(sentence(error), arguments),
                 "condition": condition,
                 "state": state,
-                "trace": trace,
+                "trace": without_secrets(traceback.format_exc(), arguments),
             }
         }
-        reply = json.loads(_without_secrets(json.dumps(reply), arguments))
     return json.dumps(reply, separators=(",", ":")).encode()
 
 
@@ -137,16 +135,6 @@ def only_looks(request: OnlyLooks) -> Reply:
     """Whether an operation changes nothing, and may be asked again of another worker."""
     known = OPERATIONS.get(request.name)
     return {"looks": known is not None and known.looks}
-
-
-def _without_secrets(text: str, value: Any, name: str = "") -> str:
-    """A text without the keys and passwords that a request came with."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            text = _without_secrets(text, inner, key)
-    elif isinstance(value, str) and value and SECRET.search(name):
-        text = text.replace(json.dumps(value)[1:-1], "***")
-    return text
 
 
 def sentence(error: Exception) -> str:

@@ -6,8 +6,11 @@ texts that tell that it cannot be reached.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from phalanx.errors import InvalidInput
 
@@ -16,6 +19,10 @@ STORES = {"s3": "bucket", "gs": "bucket", "az": "container"}
 
 #: Names of storage options whose values must not be shown.
 SECRET = re.compile("secret|token|password|key|signature|credential", re.IGNORECASE)
+
+#: Of a secret with several lines, such as a private key, those that have so many characters must
+#: not be shown on their own.
+_SHORTEST_LINE = 8
 
 
 def check_uri(uri: str) -> None:
@@ -35,9 +42,26 @@ def check_options(options: Mapping[str, str]) -> None:
             )
 
 
-def without_secrets(text: str, options: Mapping[str, str] | None) -> str:
-    """A text in which no secret value of the options is left."""
-    for name, value in (options or {}).items():
-        if SECRET.search(name) and value:
-            text = text.replace(value, "***")
+def without_secrets(text: str, options: Mapping[str, Any] | None) -> str:
+    """A text in which no secret value of the options is left.
+
+    A value may be a mapping with secrets in it, or one in JSON, such as the key of a service
+    account of Google.
+    """
+    for secret in sorted(_secrets(options or {}), key=len, reverse=True):
+        # Quotes and line ends may be escaped, once or several times.
+        lines = [line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE]
+        for part in (secret, json.dumps(secret)[1:-1], *lines):
+            text = text.replace(part, "***")
     return text
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and value and SECRET.search(name):
+            yield value
+            with contextlib.suppress(ValueError):
+                inner = json.loads(value)
+                yield from _secrets(inner if isinstance(inner, dict) else {})
