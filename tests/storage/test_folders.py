@@ -10,13 +10,13 @@ from phalanx.storage import folders
 from phalanx.storage.location import Location
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "gs"])
 def place(request, tmp_path):
     """A function from a name to a place in a fresh folder."""
     if request.param == "disk":
         return lambda name="": Location(tmp_path / "root" / name)
-    options = request.getfixturevalue("s3_options")
-    root = f"s3://lake/{uuid.uuid4().hex}"
+    options = request.getfixturevalue(f"{request.param}_options")
+    root = f"{request.param}://lake/{uuid.uuid4().hex}"
     return lambda name="": Location(f"{root}/{name}".rstrip("/"), options)
 
 
@@ -81,6 +81,31 @@ def test_remove_a_table(place):
     with pytest.raises(phalanx.TableNotFound):
         phalanx.open(at.uri, storage_options=at.options)
     assert folders.children(at) == set()
+
+
+def test_what_another_process_has_deleted_meanwhile(gs_options, monkeypatch):
+    """Unlike S3, Google's store says that a file was missing."""
+    at = Location(f"gs://lake/{uuid.uuid4().hex}", gs_options)
+    folders.write(at, "one", b"1")
+    folders.write(at, "two", b"2")
+    monkeypatch.setattr(folders, "children", lambda _: {"one", "none"})
+    assert folders.delete(at, "one")
+    assert not folders.delete(at, "none")
+    session = folders._session(at)
+    monkeypatch.setattr(session, "list", lambda: ["one", "two"], raising=False)
+    monkeypatch.setattr(folders, "_session", lambda _: session)
+    folders.remove(at)
+    monkeypatch.undo()
+    assert folders.children(at) == set()
+
+
+def test_a_store_that_cannot_be_listed(gs_options):
+    """A bucket that does not exist is empty, and one that nothing is known of is not."""
+    assert folders.children(Location("gs://nobody/a", gs_options)) == set()
+    wrong = {**gs_options, "service_account_key": "hush-hush-do-not-tell"}
+    with pytest.raises(phalanx.StorageError, match="cannot list gs://lake/a: the key of") as e:
+        folders.children(Location("gs://lake/a", wrong))
+    assert "hush" not in str(e.value)
 
 
 def test_the_trash_is_gone_too(tmp_path):

@@ -38,6 +38,7 @@ from phalanx.errors import CorruptTable
 from phalanx.model.schema import TableSchema
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
+from phalanx.storage.folders import delete_file
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.location import MANIFEST, Location
 
@@ -376,11 +377,7 @@ class DatasetFolder:
         if not all(parts) or any(part in (".", "..") for part in parts):
             raise CorruptTable(f"{path!r} does not lie inside {self.uri}")
         if self.location.path is None:
-            try:
-                self._store.delete_file(path)
-            except OSError as error:
-                if not lance_errors.is_missing(error):
-                    raise
+            delete_file(self._store, path)
             return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.uri, *parts))

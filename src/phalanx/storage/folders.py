@@ -21,20 +21,21 @@ from phalanx.storage import lance_errors
 from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.location import MANIFEST, Location
 
-#: How a store says that there is no such bucket.
-_NO_BUCKET = "NoSuchBucket"
 #: How many folders of an object store are listed at a time.
 _LISTERS = 32
 
 
 def children(folder: Location) -> set[str]:
-    """The names of the folders and files directly in a folder; empty if it does not exist."""
+    """The names of the folders and files directly in a folder; empty if it does not exist.
+
+    Raises StorageError if a store cannot be listed.
+    """
     if folder.path is not None:
         with contextlib.suppress(OSError):
             return set(os.listdir(folder.path))
         return set()
-    listing = _session(folder).list_with_delimiter()
-    return {path.strip("/") for path in (*listing.common_prefixes, *listing.objects)}
+    inner, files = _in_store(folder)
+    return {*inner, *files}
 
 
 class FolderKind(enum.Enum):
@@ -98,7 +99,8 @@ def _inside(
         # One by one: threads would only wait for each other.
         return ((level, _on_disk(f"{root.uri}/{level}", level, stamps)) for level in levels)
     with ThreadPoolExecutor(min(_LISTERS, len(levels))) as pool:
-        return list(zip(levels, pool.map(lambda one: _in_store(root, one), levels), strict=True))
+        folders = pool.map(lambda one: _in_store(root, one)[0], levels)
+        return list(zip(levels, folders, strict=True))
 
 
 def _on_disk(folder: str, level: str, stamps: dict[str, int]) -> list[str]:
@@ -111,20 +113,23 @@ def _on_disk(folder: str, level: str, stamps: dict[str, int]) -> list[str]:
         return []
 
 
-def _in_store(root: Location, level: str) -> list[str]:
-    """The names of the folders in a folder of an object store; none if there is no such bucket.
+def _in_store(root: Location, level: str = "") -> tuple[list[str], list[str]]:
+    """The names of the folders and of the files in a folder of an object store.
 
-    Raises StorageError if it cannot be listed.
+    There are none if there is no such bucket. Raises StorageError if it cannot be listed.
     """
     try:
         # A session at the folder itself: paths that are passed to one are escaped another time.
         session = LanceFileSession(root.child(level) if level else root.uri, root.options)
-        prefixes = session.list_with_delimiter().common_prefixes
+        listing = session.list_with_delimiter()
     except (RuntimeError, *LANCE_ERRORS) as error:  # Lance wraps failures of listings
-        if lance_errors.is_missing(error) or _NO_BUCKET in str(error):
-            return []
+        if lance_errors.is_missing(error) or lance_errors.is_without_bucket(error):
+            return [], []
         raise StorageError(f"cannot list {root.uri}: {root.reason(error)}") from None
-    return [prefix.strip("/") for prefix in prefixes]
+    inner, files = (
+        [path.strip("/") for path in paths] for paths in (listing.common_prefixes, listing.objects)
+    )
+    return inner, files
 
 
 def remove(folder: Location) -> None:
@@ -138,7 +143,7 @@ def remove(folder: Location) -> None:
     session = _session(folder)
     # The manifest first: without it, the rest is no longer a table.
     for path in sorted(session.list(), key=lambda path: not path.startswith(f"{MANIFEST}/")):
-        session.delete_file(path)
+        delete_file(session, path)
 
 
 def write(folder: Location, name: str, content: bytes) -> None:
@@ -199,9 +204,17 @@ def delete(folder: Location, name: str) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
-    if name not in children(folder):
+    return name in children(folder) and delete_file(_session(folder), name)
+
+
+def delete_file(session: LanceFileSession, path: str) -> bool:
+    """Delete a file in a store; returns False if it was missing. Not every store says so."""
+    try:
+        session.delete_file(path)
+    except OSError as error:
+        if not lance_errors.is_missing(error):
+            raise
         return False
-    _session(folder).delete_file(name)
     return True
 
 
