@@ -1,4 +1,5 @@
 import traceback
+import uuid
 
 import pytest
 
@@ -7,9 +8,10 @@ from phalanx.storage.shared_file import SharedFile, Unavailable
 from tests import s3
 
 
-@pytest.fixture
-def file(s3_options, request):
-    return SharedFile(Location(f"s3://lake/{request.node.name}", s3_options), "x")
+@pytest.fixture(params=["s3", "gs", "az"])
+def file(request):
+    options = request.getfixturevalue(f"{request.param}_options")
+    return SharedFile(Location(f"{request.param}://lake/{uuid.uuid4().hex}", options), "x")
 
 
 def test_each_change_is_on_top_of_the_last(file):

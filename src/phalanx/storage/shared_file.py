@@ -81,11 +81,14 @@ _OPTIONS = {
         "federated_token_file",
     },
 }
-#: The variable that allows a store without TLS. `obstore` reads all others by itself.
-_ALLOW_HTTP = "AWS_ALLOW_HTTP"
 #: What the names of options may begin with.
 _PREFIXES = ("aws_", "google_", "azure_storage_", "azure_")
-#: The options that say how to connect, in any store.
+#: What variables of the environment may begin with, by the scheme of the store.
+_VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+#: A token of Google's, by the name that only Lance has for it. There it counts before all others.
+_TOKEN = "google_storage_token"
+#: The options that say how to connect, in any store. `obstore` reads all variables by itself but
+#: those for these.
 _CLIENT_OPTIONS = {
     "allow_http",
     "allow_invalid_certificates",
@@ -162,9 +165,12 @@ class SharedFile:
         scheme = self._location.uri.partition("://")[0]
         config: dict[str, str] = {}
         client: dict[str, Any] = {"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT}
-        if scheme == "s3" and _ALLOW_HTTP in os.environ:
-            client["allow_http"] = os.environ[_ALLOW_HTTP]
-        for option, value in (self._location.options or {}).items():
+        for name in _CLIENT_OPTIONS:
+            for variable in (name.upper(), _VARIABLES[scheme] + name.upper()):
+                if variable in os.environ:
+                    client[name] = os.environ[variable]
+        options = self._location.options or {}
+        for option, value in options.items():
             name = option.lower()
             for prefix in _PREFIXES:
                 name = name.removeprefix(prefix)
@@ -172,6 +178,9 @@ class SharedFile:
                 client[name] = value
             elif name in _OPTIONS[scheme]:
                 config[name] = value
+        token = options.get(_TOKEN, os.environ.get(_TOKEN.upper()))
+        if scheme == "gs" and token:
+            config["bearer_token"] = token
         open_store: Any = store.from_url
         return open_store(
             self._location.uri,
