@@ -115,30 +115,6 @@ def docs(tmp_path_factory):
     return phalanx.create(uri, rows, ["bucket(2, id)"])
 
 
-def test_an_object_store(run, s3_options):
-    options = [f"--storage-option={key}={value}" for key, value in s3_options.items()]
-    uri = "s3://lake/cli/events"
-    words = ["create", uri, "id BIGINT", "k STRING", "--partition-by", "k", *options]
-    assert run(*words)[0] == 0
-    phalanx.open(uri, storage_options=s3_options).append({"id": [1, 2], "k": ["a", "b"]})
-    outputs = []
-    for command in (
-        ["info"],
-        ["describe"],
-        ["head"],
-        ["explain", "k = 'a'"],
-        ["sql", "SELECT count(*) AS n FROM events WHERE k = 'a'"],
-        ["check"],
-    ):
-        code, out, err = run(command[0], uri, *command[1:], *options)
-        assert code == 0, err
-        outputs += [out, err]
-    assert "1 of 2 partitions" in outputs[-3]
-    code, _, err = run("info", "s3://lake/none", *options)
-    assert code == 1
-    assert not any(s3_options["secret_access_key"] in text for text in [*outputs, err])
-
-
 class TestSearch:
     def test_by_vector(self, docs, run, tmp_path):
         words = ["search", docs.uri, "-k", 2, "--columns", "id", "--json"]

@@ -1,13 +1,12 @@
 """Tables in an object store: here one on this machine."""
 
-import traceback
-
 import lance
 import pyarrow as pa
 import pytest
 
 import phalanx
 from tests import s3
+from tests.table.in_a_store import everything_said
 
 SECRET = "hush-hush-do-not-tell"
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -76,15 +75,6 @@ class TestRoundTrip:
         for leaf in table.scan().plan().leaves:
             dataset = lance.dataset(leaf.uri, version=leaf.version, storage_options=options)
             assert dataset.count_rows() == leaf.rows == 1
-
-
-def everything_said(action):
-    """What a user sees of an error: the message, and the traceback with what led to it."""
-    try:
-        action()
-    except Exception as error:
-        return "".join(traceback.format_exception(error))
-    raise AssertionError("it did not fail")
 
 
 class TestErrors:
