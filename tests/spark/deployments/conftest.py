@@ -36,6 +36,23 @@ def bridge(own_cache):
     return made
 
 
+@contextlib.contextmanager
+def driver_of(folder, warehouse, storage_options):
+    """A driver whose catalog is in an object store. It logs everything."""
+    options = {
+        "warehouse": warehouse,
+        "master": "local[2]",
+        "conf": QUIET,
+        "storage_options": storage_options,
+    }
+    driver = Driver(folder, options)
+    try:
+        driver.log_all()
+        yield driver
+    finally:
+        driver.stop()
+
+
 @pytest.fixture(scope="session")
 def local(bridge, tmp_path_factory):
     """A driver in local mode, in which a task may fail twice."""

@@ -69,3 +69,41 @@ def is_one_sentence(message):
     assert "\n" not in message.strip()
     assert "Traceback" not in message
     assert not re.search(r"\.py\b", message)
+
+
+def everything_shown(driver):
+    """All that Spark tells about the table `lake.db.t` and about its own settings, as text."""
+    rows = [
+        *driver.sql("EXPLAIN EXTENDED SELECT * FROM lake.db.t"),
+        *driver.sql("EXPLAIN FORMATTED INSERT INTO lake.db.t SELECT * FROM lake.db.t"),
+        *driver.sql("DESCRIBE EXTENDED lake.db.t"),
+        *driver.sql("SHOW TBLPROPERTIES lake.db.t"),
+        *driver.sql("SHOW CREATE TABLE lake.db.t"),
+        *driver.sql("DESCRIBE NAMESPACE EXTENDED lake.db"),
+        *driver.sql("SET"),
+        *driver.sql("SELECT * FROM lake.db.t.snapshots"),
+        *driver.sql("SELECT * FROM lake.db.t.partitions"),
+    ]
+    assert len(rows) > 20
+    frame = driver.python(
+        "found = spark.table('lake.db.t')\nresult = str(found._jdf.queryExecution()) + repr(found)"
+    )
+    return "\n".join([*(str(cell) for row in rows for cell in row), frame])
+
+
+def add_catalog(driver, name, warehouse, storage_options):
+    """Give a running session another catalog, as a user types it."""
+    key = f"spark.sql.catalog.{name}"
+    confs = {key: "org.apache.spark.sql.phalanx.PhalanxCatalog", f"{key}.warehouse": warehouse}
+    confs |= {f"{key}.storage.{option}": value for option, value in storage_options.items()}
+    driver.python(f"for key, value in {confs!r}.items():\n    spark.conf.set(key, value)")
+
+
+def refusals(driver, *texts):
+    """What a user is told of statements that fail."""
+    said = []
+    for text in texts:
+        with pytest.raises(Failure) as refused:
+            driver.sql(text)
+        said.append(str(refused.value))
+    return said
