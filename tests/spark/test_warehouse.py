@@ -12,13 +12,13 @@ from phalanx.spark.warehouse import Warehouse, parts_of
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "gs"])
 def warehouse(request, tmp_path):
     if request.param == "disk":
         return Warehouse({"warehouse": str(tmp_path)})
-    options = request.getfixturevalue("s3_options")
+    options = request.getfixturevalue(f"{request.param}_options")
     settings = {f"storage.{key}": value for key, value in options.items()}
-    return Warehouse({"warehouse": f"s3://lake/{uuid.uuid4().hex}", **settings})
+    return Warehouse({"warehouse": f"{request.param}://lake/{uuid.uuid4().hex}", **settings})
 
 
 def create(warehouse, *ident):
@@ -55,6 +55,21 @@ def test_drop(warehouse):
     warehouse.drop_namespace(["a"])
     assert not warehouse.namespace_exists(["a"])
     assert warehouse.namespaces([]) == ["default"]
+
+
+def test_names_with_signs_that_uris_have_for_other_things(warehouse):
+    """A store's URI is decoded, and ends at `#` and `?`."""
+    names = ["a", "a b", "a#b", "a%20b", "a?b", "ü%"]
+    for name in names:
+        warehouse.create_namespace([name], {"it is": name})
+        create(warehouse, "a", name)
+        assert warehouse.existing(["a", name]).uri == warehouse.location(["a", name]).uri
+    assert warehouse.namespaces([]) == sorted([*names, "default"])
+    assert warehouse.tables(["a"]) == names
+    assert {warehouse.namespace_properties([name])["it is"] for name in names} == set(names)
+    warehouse.drop_namespace(["a#b"])
+    assert warehouse.namespaces([]) == sorted({*names, "default"} - {"a#b"})
+    assert warehouse.tables(["a"]) == names
 
 
 def test_the_place_of_a_table(tmp_path):

@@ -29,6 +29,11 @@ class TestWhere:
         with pytest.raises(InvalidInput, match="names no bucket"):
             Location(uri)
 
+    @pytest.mark.parametrize("uri", ["s3://lake/a#b", "gs://lake/a?b/c", "az://lake/a#"])
+    def test_an_object_store_whose_uri_would_be_cut(self, uri):
+        with pytest.raises(InvalidInput, match="write them as %23 and %3F"):
+            Location(uri)
+
     def test_an_object_store(self):
         location = Location("s3://lake/events/")
         assert location.uri == "s3://lake/events"

@@ -91,7 +91,7 @@ class Warehouse:
                 "the table by its path"
             )
         root = Location(self._root, self.options)
-        return Location("/".join([root.uri, *parts]), self.options)
+        return Location(root.child("/".join(parts)), self.options) if parts else root
 
     def places(self, ident: Sequence[str]) -> Iterator[Location]:
         """Where a table of a name may be, the likeliest place first; none for an impossible name.

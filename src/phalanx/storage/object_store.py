@@ -26,11 +26,16 @@ _SHORTEST_LINE = 8
 
 
 def check_uri(uri: str) -> None:
-    """Raise InvalidInput for the URI of a store that names no bucket. Other schemes are Lance's."""
+    """Raise InvalidInput for the URI of a store that Lance would read as another, or not at all.
+
+    Other schemes are Lance's.
+    """
     scheme, _, rest = uri.partition("://")
     if not rest.strip("/") or (scheme in STORES and rest[0] == "/"):
         first = STORES.get(scheme, "bucket")
         raise InvalidInput(f"{uri!r} names no {first}: write it as {scheme}://{first}/table")
+    if scheme in STORES and ("#" in uri or "?" in uri):
+        raise InvalidInput(f"{uri!r} would end at its '#' or '?': write them as %23 and %3F")
 
 
 def check_options(options: Mapping[str, str]) -> None:
