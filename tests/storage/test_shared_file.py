@@ -25,11 +25,13 @@ def test_each_change_is_on_top_of_the_last(file):
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "100%25", "key=value", "deep/er"])
-def test_it_is_in_the_table_s_folder(s3_options, name):
+def test_it_is_in_the_table_s_folder(s3_options, gcs_server, name):
     SharedFile(Location(f"s3://lake/{name}", s3_options), "x").write(b"1", None)
+    SharedFile(Location(f"gs://lake/{name}", gcs_server.options), "x").write(b"2", None)
     store = s3.client(s3_options)
     key = f"{name.replace('%25', '%')}/x"
     assert store.get_object(Bucket="lake", Key=key)["Body"].read() == b"1"
+    assert gcs_server.buckets["lake"][key].data == b"2"
 
 
 def test_names_of_options_as_lance_has_them(s3_options):

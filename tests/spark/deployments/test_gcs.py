@@ -32,10 +32,8 @@ def test_google_cloud_storage(driver, gs_options, gcs_server, subtests):
         [(plan,)] = driver.sql(f"EXPLAIN SELECT id FROM lake.db.t WHERE {where}")
         assert "partitions 2/6, pruned by: " in plan
         driver.sql("UPDATE lake.db.t SET country = 'x' WHERE id < 10")
-        driver.sql("DELETE FROM lake.db.t WHERE country = 'c2'")
-        assert driver.sql("SELECT count(*) FROM lake.db.t") == [(43,)]
-        assert driver.sql("SELECT count(*) FROM lake.db.t VERSION AS OF 2") == [(60,)]
-        driver.sql("CALL lake.system.optimize(table => 'db.t')")
+        assert driver.sql("SELECT count(*) FROM lake.db.t WHERE country = 'x'") == [(10,)]
+        assert driver.sql("SELECT max(country) FROM lake.db.t VERSION AS OF 2") == [("c2",)]
         driver.sql("CREATE TABLE lake.db.copied PARTITIONED BY (id) AS SELECT 1 AS id")
         assert driver.sql("SHOW NAMESPACES IN lake") == [("db",), ("default",)]
         assert [row[1] for row in driver.sql("SHOW TABLES IN lake.db")] == ["copied", "t"]
