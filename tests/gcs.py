@@ -1,9 +1,10 @@
 """A server that speaks Google Cloud Storage's XML protocol, as far as Lance and obstore use it.
 
-No such server can be installed with Python. This one keeps objects in memory. It is as strict as
-the documentation of the real one: requests are signed by a service account, conditions on a write
-are decided in one step with it, what is deleted twice is missing, all parts of an upload but the
-last have 5 MiB, and lists come in pages. What it does not know it refuses.
+No such server can be installed with Python. This one keeps objects in memory, and needs nothing but
+`cryptography`, which moto brings. It is as strict as the documentation of the real one: requests
+are signed by a service account, conditions on a write are decided in one step with it, what is
+deleted twice is missing, all parts of an upload but the last have 5 MiB, and lists come in pages.
+What it does not know it refuses.
 """
 
 import base64
