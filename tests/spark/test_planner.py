@@ -147,7 +147,10 @@ class TestChosenKeys:
 
     @pytest.mark.parametrize(
         ("unit", "counts"),
-        [("months", {53 * 12 + 11: 16, 54 * 12: 24, None: 1}), ("years", {53: 16, 54: 24, None: 1})],
+        [
+            ("months", {53 * 12 + 11: 16, 54 * 12: 24, None: 1}),
+            ("years", {53: 16, 54: 24, None: 1}),
+        ],
     )
     def test_coarser_units_of_time(self, events, monkeypatch, unit, counts):
         monkeypatch.setattr(planner, "_FEW_LEAVES", 1000)
