@@ -1,22 +1,71 @@
 package org.apache.spark.sql.phalanx
 
+import com.fasterxml.jackson.databind.JsonNode
+
 import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, TransformExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Filter, Join, LogicalPlan, Project}
+import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
+import org.apache.spark.sql.catalyst.plans.logical.{Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, SHUFFLE_HASH}
+import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
+
+/** A scan that has partition keys, as Spark's expressions. */
+object KeyedScan {
+  def unapply(relation: DataSourceV2ScanRelation): Option[(PhalanxScan, Seq[Expression])] = relation.scan match {
+    case scan: PhalanxScan => relation.keyGroupedPartitioning.map(scan -> _)
+    case _ => None
+  }
+}
+
+/** A partition key: a transform as Python names it, and as Spark does. */
+case class Key(name: JsonNode, expression: Expression) {
+  /** This key and another one, both as coarse as the coarser of them. */
+  def meeting(other: Key): (Key, Key) = (buckets, other.buckets, unit, other.unit) match {
+    case (Some(mine), Some(its), _, _) =>
+      val common = BigInt(mine).gcd(its).toInt
+      (withBuckets(common), other.withBuckets(common))
+    case (_, _, Some(mine), Some(its)) =>
+      val common = if (SinceReducer.rank(mine) < SinceReducer.rank(its)) its else mine
+      (withUnit(common), other.withUnit(common))
+    case _ => (this, other)
+  }
+
+  /** The same key with the next coarser unit of time. */
+  def coarser: Option[Key] = unit.flatMap(SinceReducer.coarser).map(withUnit)
+
+  private def unit: Option[String] = function.collect { case since: Since => since.unit }
+
+  private def buckets: Option[Int] = function.collect { case _: Bucket => transform.get.numBucketsOpt }.flatten
+
+  private def transform: Option[TransformExpression] = Some(expression).collect { case t: TransformExpression => t }
+
+  private def function: Option[BoundFunction] = transform.map(_.function)
+
+  private def withBuckets(number: Int): Key =
+    Key(renamed("bucket", Some(number)), transform.get.copy(numBucketsOpt = Some(number)))
+
+  private def withUnit(unit: String): Key = {
+    val kind = function.collect { case since: Since => since.kind }.get
+    Key(renamed(unit, None), transform.get.copy(function = Since(unit, kind)))
+  }
+
+  private def renamed(called: String, buckets: Option[Int]): JsonNode = {
+    val args = Json.each(name.get("args")).map(arg =>
+      if (arg.has("column")) arg else Json.node(Map("value" -> buckets)))
+    Json.node(Map("name" -> called, "args" -> args))
+  }
+}
 
 /**
  * Two tables that are joined by their partition columns, but not partitioned alike: by the keys that both
- * have, in one order, neither is shuffled. Spark itself compares all keys of both.
+ * have, in one order and as coarse as those of the coarser one, neither is shuffled. Spark itself compares all keys
+ * of both, and reads the leaves of finer keys one by one.
  */
 object CommonKeys {
-  private type Keyed = (PhalanxScan, Seq[Expression])
-
-  private object KeyedScan {
-    def unapply(relation: DataSourceV2ScanRelation): Option[Keyed] = relation.scan match {
-      case scan: PhalanxScan => relation.keyGroupedPartitioning.map(scan -> _)
-      case _ => None
-    }
+  /** A scan with keys, as Python names them and as Spark does. */
+  private case class Side(scan: PhalanxScan, names: Seq[JsonNode], keys: Seq[Expression]) {
+    def at(place: Int): Key = Key(names(place), keys(place))
+    def choosing(chosen: Seq[Key]): PhalanxScan = scan.choosing(chosen.map(_.name))
   }
 
   def apply(plan: LogicalPlan): LogicalPlan = {
@@ -24,26 +73,29 @@ object CommonKeys {
       case join @ ExtractEquiJoinKeys(_, left, right, _, _, a, b, _) =>
         for (one <- keyed(a); other <- keyed(b); (mine, its) <- common(one, other, left.zip(right))
              if !wantedElsewhere(plan, join, one, mine) && !wantedElsewhere(plan, join, other, its))
-          yield Seq(one._1 -> mine, other._1 -> its)
+          yield Seq(one.scan -> mine, other.scan -> its)
     }.flatten.flatten
     plan.transform {
-      case relation @ KeyedScan(scan, keys) if chosen.exists(_._1 eq scan) =>
-        val (_, kept) = chosen.find(_._1 eq scan).get
-        relation.copy(scan = scan.choosing(kept), keyGroupedPartitioning = Some(kept.map(keys)))
+      case relation @ KeyedScan(scan, _) if chosen.exists(_._1 eq scan) =>
+        val (_, keys) = chosen.find(_._1 eq scan).get
+        relation.copy(scan = scan.choosing(keys.map(_.name)), keyGroupedPartitioning = Some(keys.map(_.expression)))
     }
   }
 
+  /** The scan with keys on one side of a join. */
+  def scanOf(plan: LogicalPlan): Option[PhalanxScan] = keyed(plan).map(_.scan)
+
   /** The scan on one side of a join, if nothing but filters and columns is in between. */
-  private def keyed(plan: LogicalPlan): Option[Keyed] = plan match {
+  private def keyed(plan: LogicalPlan): Option[Side] = plan match {
     case Project(_, child) => keyed(child)
     case Filter(_, child) => keyed(child)
-    case KeyedScan(scan, keys) => Some(scan -> keys)
+    case KeyedScan(scan, keys) => Some(Side(scan, scan.partitioning, keys))
     case _ => None
   }
 
-  /** The places of the keys that both sides have, in one order; none if they have the same ones already. */
-  private def common(one: Keyed, other: Keyed, equal: Seq[(Expression, Expression)]): Option[(Seq[Int], Seq[Int])] = {
-    val (keys, its) = (one._2, other._2)
+  /** The keys that both sides have, in one order and equally coarse; none if nothing changes by that. */
+  private def common(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Option[(Seq[Key], Seq[Key])] = {
+    val (keys, its) = (one.keys, other.keys)
     val pairs = keys.indices.flatMap { at =>
       its.indices.find(there => matches(keys(at), its(there), equal)).map(at -> _)
     }
@@ -54,7 +106,21 @@ object CommonKeys {
       key.references.exists(column => a.references.contains(column) || b.references.contains(column)) }
     val odd = keys.indices.diff(mine).map(keys).exists(joined) || its.indices.diff(theirs).map(its).exists(joined)
     val turned = theirs != theirs.sorted
-    if (pairs.isEmpty || alike || !(odd || turned)) None else Some(mine -> theirs)
+    if (pairs.isEmpty || !(alike || odd || turned)) None
+    else {
+      val met = pairs.map { case (at, there) => one.at(at).meeting(other.at(there)) }
+      def fits(level: Seq[(Key, Key)]) = !(one.choosing(level.map(_._1)).settled.isPacked ||
+        other.choosing(level.map(_._2)).settled.isPacked)
+      val level = coarser(met).find(fits).getOrElse(met)
+      val (as, bs) = level.unzip
+      if (as.map(_.name) == one.names && bs.map(_.name) == other.names) None else Some(as -> bs)
+    }
+  }
+
+  /** Pairs of keys, and then the same pairs with coarser units of time: there are fewer of these. */
+  private def coarser(pairs: Seq[(Key, Key)]): LazyList[Seq[(Key, Key)]] = {
+    val next = pairs.map { case (a, b) => a.coarser.zip(b.coarser).getOrElse(a -> b) }
+    if (next == pairs) LazyList(pairs) else pairs #:: coarser(next)
   }
 
   private def matches(a: Expression, b: Expression, equal: Seq[(Expression, Expression)]): Boolean = {
@@ -74,6 +140,42 @@ object CommonKeys {
   }
 
   /** Whether keys that would be given up may be of use to another join of the query. */
-  private def wantedElsewhere(plan: LogicalPlan, join: LogicalPlan, side: Keyed, kept: Seq[Int]): Boolean =
-    kept.size < side._2.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
+  private def wantedElsewhere(plan: LogicalPlan, join: LogicalPlan, side: Side, kept: Seq[Key]): Boolean =
+    kept.size < side.keys.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
+}
+
+/**
+ * Joins of two tables that both have keys: the rows of one key of the smaller side are few enough to be looked up in
+ * memory, so that neither side needs to be sorted. Spark itself would sort both.
+ */
+object HashedJoins {
+  /** What the rows of one key may take in memory. */
+  private val MostBytes = 8L << 20
+
+  def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
+    case join @ ExtractEquiJoinKeys(kind, _, _, _, _, left, right, JoinHint.NONE) if isKeyed(left) && isKeyed(right) =>
+      val smaller = left.stats.sizeInBytes < right.stats.sizeInBytes
+      val hint = Some(HintInfo(strategy = Some(SHUFFLE_HASH)))
+      if (smaller && isSmall(left) && BuildSides.left(kind)) join.copy(hint = JoinHint(hint, None))
+      else if (isSmall(right) && BuildSides.right(kind)) join.copy(hint = JoinHint(None, hint))
+      else join
+  }
+
+  private def isKeyed(side: LogicalPlan): Boolean = CommonKeys.scanOf(side).isDefined
+
+  private def isSmall(side: LogicalPlan): Boolean =
+    CommonKeys.scanOf(side).exists(scan => side.stats.sizeInBytes / scan.countOfKeys.max(1) <= MostBytes)
+}
+
+/** Which sides of a join Spark can keep in memory. */
+object BuildSides {
+  def left(kind: JoinType): Boolean = kind match {
+    case _: InnerLike | RightOuter => true
+    case _ => false
+  }
+
+  def right(kind: JoinType): Boolean = kind match {
+    case _: InnerLike | LeftOuter | LeftSemi | LeftAnti | _: ExistenceJoin => true
+    case _ => false
+  }
 }

@@ -234,7 +234,10 @@ case class SinceReducer(from: String, to: String) extends SparkReducer[Integer, 
 }
 
 private object SinceReducer {
-  val rank: Map[String, Int] = Seq("hours", "days", "months", "years").zipWithIndex.toMap
+  private val units = Seq("hours", "days", "months", "years")
+  val rank: Map[String, Int] = units.zipWithIndex.toMap
+
+  def coarser(unit: String): Option[String] = units.lift(rank(unit) + 1)
 }
 
 /** The year, month (1 to 12), day (1 to 31) or hour (0 to 23) of an instant in UTC. */

@@ -4,10 +4,10 @@ import java.util
 
 import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, Expression, SubqueryExpression}
+import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, DynamicPruningSubquery, Expression, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
@@ -51,10 +51,11 @@ object ShowAsCreated extends Rule[LogicalPlan] {
 }
 
 /**
- * Marks the tables of a query that joins nothing: Spark need not see their filters. If it clusters
- * nothing either, they are marked for that too: partition keys are of no use.
+ * Marks the tables of a query. All are marked because `KeepUsefulKeys` will choose among their keys. If the query
+ * joins nothing, Spark need not see their filters. If it clusters nothing either, keys are of no use.
  */
 object MarkScans extends Rule[LogicalPlan] {
+  val Planned = "phalanx.planned"
   val Alone = "phalanx.alone"
   val Unclustered = "phalanx.unclustered"
 
@@ -62,16 +63,16 @@ object MarkScans extends Rule[LogicalPlan] {
     // The plan of a subquery becomes part of a join later, and so does what has one.
     val joins = plan.isInstanceOf[Subquery] || plan.exists(node =>
       node.isInstanceOf[Join] || node.expressions.exists(SubqueryExpression.hasSubquery))
-    if (joins) plan
-    else {
-      lazy val marks = if (plan.exists(Clustering(_).isDefined)) Seq(Alone) else Seq(Alone, Unclustered)
-      plan.transform {
-        case relation: DataSourceV2Relation
-            if relation.table.isInstanceOf[PhalanxTable] && !relation.options.containsKey(Alone) =>
-          val more = new util.HashMap(relation.options.asCaseSensitiveMap())
-          marks.foreach(more.put(_, "true"))
-          relation.copy(options = new CaseInsensitiveStringMap(more))
-      }
+    lazy val marks =
+      if (joins) Seq(Planned)
+      else if (plan.exists(Clustering(_).isDefined)) Seq(Planned, Alone)
+      else Seq(Planned, Alone, Unclustered)
+    plan.transform {
+      case relation: DataSourceV2Relation
+          if relation.table.isInstanceOf[PhalanxTable] && !marks.forall(relation.options.containsKey) =>
+        val more = new util.HashMap(relation.options.asCaseSensitiveMap())
+        marks.foreach(more.put(_, "true"))
+        relation.copy(options = new CaseInsensitiveStringMap(more))
     }
   }
 }
@@ -135,33 +136,33 @@ object SayWhyShuffled extends Rule[SparkPlan] {
 }
 
 /**
- * Partition keys cost a task for each leaf. Where nothing above a scan joins, groups or windows by
- * a column that the keys come from, they are given up, and small leaves share tasks. So they are where a
- * join would only shuffle the larger side to the keys of the smaller one: Spark may broadcast that one
- * when it has seen how small it is.
+ * Partition keys cost a task each. Of those that a scan has, only the ones are kept that something above it joins,
+ * groups or windows by, so that leaves with the same key share a task. Where none is left, small leaves share
+ * tasks whatever their keys. So they do where there are more keys than a shuffle would cost, and where a join would
+ * only shuffle the larger side to the keys of the smaller one: Spark may broadcast that one when it has seen how
+ * small it is.
  */
 object KeepUsefulKeys extends Strategy {
   override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
     // The whole plan comes first, and once; afterwards its parts come, which tell nothing.
     case ReturnAnswer(whole) =>
-      val changed = CommonKeys(kept(whole))
+      val changed = HashedJoins(settled(CommonKeys(kept(CheapPruning(whole)))))
       if (changed.fastEquals(whole)) Nil else planLater(ReturnAnswer(changed)) :: Nil
     case _ => Nil
   }
 
   private def kept(plan: LogicalPlan): LogicalPlan = {
     lazy val (wanted, givenUp) = clusteredBy(plan)
-    def useless(keys: Seq[Expression]) = !keys.exists(_.references.exists(wanted.contains))
     plan.transform {
-      case relation: DataSourceV2ScanRelation if relation.keyGroupedPartitioning.exists(useless) =>
-        relation.scan match {
-          case scan: PhalanxScan =>
-            val isGivenUp = relation.keyGroupedPartitioning.exists(
-              _.exists(_.references.exists(givenUp.contains)))
-            val why = if (isGivenUp) Some("they were given up so that Spark may broadcast it") else None
-            relation.copy(scan = scan.packing(why), keyGroupedPartitioning = None)
-          case _ => relation
-        }
+      case relation @ KeyedScan(scan, keys) =>
+        val useful = keys.indices.filter(keys(_).references.exists(wanted.contains))
+        if (useful.isEmpty) {
+          val isGivenUp = keys.exists(_.references.exists(givenUp.contains))
+          val why = if (isGivenUp) Some("they were given up so that Spark may broadcast it") else None
+          relation.copy(scan = scan.packing(why), keyGroupedPartitioning = None)
+        } else if (useful == keys.indices) relation
+        else relation.copy(
+          scan = scan.choosing(useful.map(scan.partitioning)), keyGroupedPartitioning = Some(useful.map(keys)))
       // Spark looks for keys among the table's columns, and these are of the aggregation.
       case relation: DataSourceV2ScanRelation if relation.keyGroupedPartitioning.isEmpty =>
         relation.scan match {
@@ -170,6 +171,13 @@ object KeepUsefulKeys extends Strategy {
           case _ => relation
         }
     }
+  }
+
+  private def settled(plan: LogicalPlan): LogicalPlan = plan.transform {
+    case relation @ KeyedScan(scan, keys) =>
+      val last = scan.settled
+      if (last eq scan) relation
+      else relation.copy(scan = last, keyGroupedPartitioning = if (last.isPacked) None else Some(keys))
   }
 
   /**
@@ -201,8 +209,8 @@ object KeepUsefulKeys extends Strategy {
       case ExtractEquiJoinKeys(kind, leftKeys, rightKeys, _, _, left, right, _) =>
         val (ours, theirs) = (sources(leftKeys), sources(rightKeys))
         (has(left, ours), has(right, theirs)) match {
-          case (true, false) if isBuiltLeft(kind) && mayBroadcast(left, right) => (AttributeSet.empty, ours)
-          case (false, true) if isBuiltRight(kind) && mayBroadcast(right, left) => (AttributeSet.empty, theirs)
+          case (true, false) if BuildSides.left(kind) && mayBroadcast(left, right) => (AttributeSet.empty, ours)
+          case (false, true) if BuildSides.right(kind) && mayBroadcast(right, left) => (AttributeSet.empty, theirs)
           case _ => (ours ++ theirs, AttributeSet.empty)
         }
       case operator => (Clustering(operator).fold(AttributeSet.empty)(sources), AttributeSet.empty)
@@ -212,15 +220,34 @@ object KeepUsefulKeys extends Strategy {
 
   /** How many times larger than what Spark broadcasts a side may seem: filters may leave little of it. */
   private val MostShrunk = 100
+}
 
-  /** Whether Spark can broadcast the left side of a join. */
-  private def isBuiltLeft(kind: JoinType) = kind match {
-    case _: InnerLike | RightOuter => true
+/**
+ * Spark prunes one side of a join by the keys of the other, and would read the other side once more to collect them.
+ * That pays where partitions keep the order of the column. A bucketed column is pruned by few values only: it
+ * is left to joins whose other side is small, or broadcast in any case.
+ */
+object CheapPruning {
+  /** More rows than this have values in every bucket. */
+  private val FewRows = 100000
+
+  def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
+    case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruningSubquery]) =>
+      filter.copy(condition = filter.condition.transform {
+        case pruning: DynamicPruningSubquery if isInVain(plan, pruning) => Pruning.onlyInBroadcast(pruning)
+      })
+  }
+
+  private def isInVain(plan: LogicalPlan, pruning: DynamicPruningSubquery): Boolean = plan.exists {
+    case relation: DataSourceV2ScanRelation => relation.scan match {
+      case scan: PhalanxScan => pruning.pruningKey.references.exists(column =>
+        relation.outputSet.contains(column) && !scan.keepsOrderOf(column.name)) && rows(pruning.buildQuery) > FewRows
+      case _ => false
+    }
     case _ => false
   }
 
-  private def isBuiltRight(kind: JoinType) = kind match {
-    case _: InnerLike | LeftOuter | LeftSemi | LeftAnti | _: ExistenceJoin => true
-    case _ => false
-  }
+  /** About how many rows a plan has, before its filters. */
+  private def rows(plan: LogicalPlan): BigInt =
+    plan.stats.rowCount.getOrElse(plan.stats.sizeInBytes / EstimationUtils.getSizePerRow(plan.output))
 }

@@ -166,7 +166,7 @@ class PhalanxScan(
   private var tasks: Option[Seq[InputPartition]] = None
   private var packed = false
   private var packedFor: Option[String] = None
-  private var chosen: Option[Seq[Int]] = None
+  private var chosen: Option[Seq[JsonNode]] = None
 
   // Spark wants a column even where a query needs none: Python counts rows in a dummy one.
   private val outgoing = if (struct.isEmpty) new StructType().add("_", ByteType) else struct
@@ -197,6 +197,8 @@ class PhalanxScan(
       "leaves" -> kept,
       "limit" -> limit,
       "clusters" -> !options.containsKey(MarkScans.Unclustered),
+      "keys" -> chosen,
+      "chooses_keys" -> options.containsKey(MarkScans.Planned),
       Cluster.now,
       Confs.now))
 
@@ -216,13 +218,33 @@ class PhalanxScan(
     scan
   }
 
-  /** The same scan with only some of the keys, by their places and in that order. Spark may plan this
-   *  one again, with the keys that it had. */
-  def choosing(keys: Seq[Int]): PhalanxScan = {
+  /** The same scan with only some of the keys, or coarser ones. Spark may plan this one again, with the
+   *  keys that it had. */
+  def choosing(keys: Seq[JsonNode]): PhalanxScan = {
     val scan = copied
-    scan.chosen = Some(keys)
+    if (keys != partitioning) {
+      scan.chosen = Some(keys)
+      scan.planned = None
+    }
     scan
   }
+
+  /** The scan with the keys that were chosen, or packed where they would cost more than they save. */
+  def settled: PhalanxScan =
+    if (!plan.get("settled").asBoolean()) {
+      val scan = copied
+      scan.chosen = Some(partitioning)
+      scan.planned = None
+      scan.settled
+    } else if (partitioning.isEmpty) packing(unkeyed)
+    else this
+
+  def isPacked: Boolean = packed
+
+  def countOfKeys: Int = plan.get("keys").asInt()
+
+  /** The keys, each a transform as Python names it. */
+  def partitioning: Seq[JsonNode] = Json.each(plan.get("partitioning"))
 
   private def copied: PhalanxScan = {
     val scan = new PhalanxScan(table, struct, pushed, byKey, limit, options)
@@ -248,6 +270,11 @@ class PhalanxScan(
   def isPartitionedBy(column: String): Boolean =
     Json.each(table.described.get("runtime_columns")).exists(path => Json.strings(path) == Seq(column))
 
+  /** Whether partitions keep the order of a column's values, so that a range of them prunes. */
+  def keepsOrderOf(column: String): Boolean = ordered(Seq(column))
+
+  private lazy val ordered = Json.each(table.described.get("ordered_columns")).map(Json.strings).toSet
+
   def label: String = table.name()
 
   /** The leaves whose keys satisfy what Spark can only evaluate itself. */
@@ -261,11 +288,7 @@ class PhalanxScan(
     }.map(_.get("leaf").asInt())
   }
 
-  private def reported: Seq[Transform] = {
-    val all = Json.each(plan.get("partitioning")).map(Json.transform(_: JsonNode))
-    // A plan that has changed since may have no keys.
-    if (all.isEmpty) all else chosen.fold(all)(_.map(all))
-  }
+  private def reported: Seq[Transform] = partitioning.map(Json.transform(_: JsonNode))
 
   override def planInputPartitions(): Array[InputPartition] = synchronized {
     if (tasks.isEmpty) {
@@ -279,11 +302,7 @@ class PhalanxScan(
       tasks = Some(Json.each(listed).map { task =>
         val command = Json.bytes(task.get("command"))
         if (packed || !task.has("key")) PhalanxPartition(command): InputPartition
-        else {
-          val key = Json.row(task.get("key"), kinds)
-          PhalanxKeyedPartition(command, chosen.fold(key)(places =>
-            InternalRow.fromSeq(places.map(at => key.get(at, kinds(at))))))
-        }
+        else PhalanxKeyedPartition(command, Json.row(task.get("key"), kinds))
       })
     }
     tasks.get.toArray
@@ -337,7 +356,6 @@ class PhalanxScan(
       .map(column => Expressions.column(Json.quoted(column))).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
-    val ordered = Json.each(table.described.get("ordered_columns")).map(Json.strings).toSet
     val useful = predicates.flatMap(RuntimeFilters.bounded(_, ordered))
     if (useful.nonEmpty) {
       runtime ++= useful

@@ -1,13 +1,17 @@
 """What a scan is planned as, without a Spark session."""
 
 import base64
+import datetime as dt
 import json
 import pickle
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.model.hashing import murmur3
+from phalanx.spark import planner
 from phalanx.spark.planner import Planner
 from phalanx.spark.tasks import Cluster, ScanSettings
 from phalanx.spark.types import spark_schema
@@ -15,12 +19,14 @@ from phalanx.spark.types import spark_schema
 SCHEMA = pa.schema([("id", pa.int64()), ("g", pa.int32()), ("h", pa.string())])
 
 
-def planned(table, runtime=(), clusters=True, **conf):
+def planned(table, runtime=(), clusters=True, keys=None, chooses_keys=False, **conf):
     scan = ScanSettings(
-        schema=json.dumps(spark_schema(SCHEMA)),
+        schema=json.dumps(spark_schema(table.schema)),
         cluster=Cluster(2, 1 << 27),
         runtime=runtime,
         clusters=clusters,
+        keys=keys,
+        chooses_keys=chooses_keys,
         conf=conf,
     )
     return Planner(table._snapshot, scan, "UTC").plan()
@@ -93,3 +99,99 @@ def test_a_query_that_clusters_nothing_has_no_use_for_keys(table):
 def test_null_among_the_values_of_a_join_is_the_group_of_null(table, values, selected):
     table.append([{"id": 7, "g": None, "h": "x"}])
     assert planned(table, only(*values))["selected"] == selected
+
+
+def transform(name, column, *constants):
+    values = [{"value": constant} for constant in constants]
+    return {"name": name, "args": [*values, {"column": [column]}]}
+
+
+class TestChosenKeys:
+    """Spark's side has seen the keys, and asks for those that the query can use."""
+
+    @pytest.fixture
+    def events(self, root):
+        schema = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("c", pa.string())])
+        table = phalanx.create(root, schema, ["days(ts)", "bucket(6, id)", "c"])
+        days = [dt.datetime(2023, 12, 30) + dt.timedelta(n) for n in range(5)]
+        rows = [{"id": n, "ts": days[n % 5], "c": "xy"[n % 2]} for n in range(40)]
+        table.append([*rows, {"id": None, "ts": None, "c": None}])
+        return table
+
+    def tasks(self, table, *keys):
+        """The rows of each key, by what Spark computes of the same rows."""
+        plan = planned(table, keys=keys)
+        assert plan["partitioning"] == list(keys)
+        assert plan["keys"] == len({json.dumps(task["key"]) for task in plan["tasks"]["keyed"]})
+        found = {}
+        for task in plan["tasks"]["keyed"]:
+            assert tuple(task["key"]) not in found  # leaves with the same key share a task
+            found[tuple(task["key"])] = ids([task])[0]
+        return found
+
+    def test_some_of_them(self, events, monkeypatch):
+        monkeypatch.setattr(planner, "_FEW_LEAVES", 1000)
+        tasks = self.tasks(events, transform("identity", "c"))
+        assert {key: len(rows) for key, rows in tasks.items()} == {
+            (None,): 1,
+            ("x",): 20,
+            ("y",): 20,
+        }
+
+    def test_in_another_order(self, events, monkeypatch):
+        monkeypatch.setattr(planner, "_FEW_LEAVES", 1000)
+        tasks = self.tasks(events, transform("identity", "c"), transform("days", "ts"))
+        assert len(tasks) == 11
+        first = dt.date(2023, 12, 30).toordinal() - dt.date(1970, 1, 1).toordinal()
+        assert tasks["x", first] == [0, 10, 20, 30]
+
+    @pytest.mark.parametrize(
+        ("unit", "counts"),
+        [
+            ("months", {53 * 12 + 11: 16, 54 * 12: 24, None: 1}),
+            ("years", {53: 16, 54: 24, None: 1}),
+        ],
+    )
+    def test_coarser_units_of_time(self, events, monkeypatch, unit, counts):
+        monkeypatch.setattr(planner, "_FEW_LEAVES", 1000)
+        tasks = self.tasks(events, transform(unit, "ts"))
+        assert {key: len(rows) for (key,), rows in tasks.items()} == counts
+
+    @pytest.mark.parametrize("buckets", [1, 2, 3, 6])
+    def test_fewer_buckets(self, events, monkeypatch, buckets):
+        monkeypatch.setattr(planner, "_FEW_LEAVES", 1000)
+        tasks = self.tasks(events, transform("bucket", "id", buckets))
+        hashes = np.abs(murmur3(pa.array(range(40))).to_numpy().astype(np.int64)) % buckets
+        wanted = {(n,): np.flatnonzero(hashes == n).tolist() for n in set(hashes.tolist())}
+        assert tasks == wanted | {(None,): [None]}
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            transform("hours", "ts"),
+            transform("bucket", "id", 4),
+            transform("bucket", "id", 12),
+            transform("identity", "id"),
+            transform("months", "c"),
+        ],
+    )
+    def test_there_is_no_such_key(self, events, key):
+        assert planned(events, keys=[transform("identity", "c"), key])["partitioning"] == []
+
+    def test_what_is_too_much_depends_on_the_keys_that_are_used(self, events):
+        conf = {"spark.sql.phalanx.keyedLeaves": "3"}
+        first = planned(events, chooses_keys=True, **conf)
+        assert (len(first["partitioning"]), first["settled"]) == (3, False)
+        by_day = planned(events, chooses_keys=True, keys=[transform("days", "ts")], **conf)
+        assert by_day["partitioning"] == []
+        assert by_day["settled"]
+        assert by_day["unkeyed"].startswith("6 keys with few rows each are more than")
+        by_month = planned(events, chooses_keys=True, keys=[transform("months", "ts")], **conf)
+        assert len(by_month["partitioning"]) == 1
+        assert by_month["keys"] == 3
+
+    def test_many_rows_are_worth_a_task(self, events, monkeypatch):
+        monkeypatch.setattr(planner, "_ROWS_OF_A_TASK", 6)
+        conf = {"spark.sql.phalanx.keyedLeaves": "3"}
+        assert planned(events, keys=[transform("days", "ts")], **conf)["keys"] == 6
+        assert planned(events, **conf)["partitioning"] == []

@@ -104,8 +104,8 @@ PYTHON_PATH = Setting[str | None](
 )
 KEYED_LEAVES = Setting(
     whole_number(0),
-    256,
-    "up to how many small leaves partition keys are reported to Spark, with a task for each leaf",
+    64,
+    "up to how many partition keys with few rows are reported to Spark, with a task for each",
     conf=PREFIX + "keyedLeaves",
 )
 SESSION = (PYTHON, PYTHON_PATH, KEYED_LEAVES)

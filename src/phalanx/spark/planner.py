@@ -24,7 +24,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.reader import PARTITION, MetadataTask, Piece
 from phalanx.spark.requests import Request
 from phalanx.spark.tasks import SMALLEST, Chosen, ScanSettings, Tasks, command_of
-from phalanx.spark.transforms import Reported, reported, types_of
+from phalanx.spark.transforms import Reported, chosen, reported, types_of
 from phalanx.spark.types import is_finer
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
@@ -33,6 +33,8 @@ from phalanx.transaction.snapshot import Snapshot
 #: Up to how many leaves the tasks come with the plan, which saves a call.
 _FEW_LEAVES = 16
 _KEPT = 8
+#: A key with so many rows is worth a task of its own: to shuffle them would take longer.
+_ROWS_OF_A_TASK = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,18 @@ def partition_keys(request: FilterRequest) -> Reply:
 def _key(snapshot: Snapshot, row: LeafRow, fields: Sequence[Reported]) -> list[Any]:
     values = values_of(snapshot, row)
     return [spelled(f.key([values[part.field_id] for part in f.fields])) for f in fields]
+
+
+def _numbered_keys(snapshot: Snapshot, indices: Any, fields: Sequence[Reported]) -> Any:
+    """A number for each leaf: leaves with the same key have the same, counted from 0."""
+    numbers = np.zeros(len(indices), np.int64)
+    for field in fields:
+        for part in field.fields:
+            column = snapshot.leaves.column(part.column_name)
+            codes = field.codes(column)[indices]
+            numbers = numbers * (int(codes.max(initial=0)) + 2) + codes + 1
+            numbers = np.unique(numbers, return_inverse=True)[1]
+    return numbers
 
 
 def spelled(value: Any) -> Any:
@@ -165,6 +179,8 @@ def _metadata_plan(handle: Handle) -> Reply:
         "partitioning": [],
         "key_types": [],
         "unkeyed": "it is a metadata table",
+        "keys": 0,
+        "settled": True,
         "total": 1,
         "selected": 1,
         "rows": None,
@@ -259,6 +275,8 @@ class Planner:
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
             "unkeyed": unkeyed,
+            "keys": self._count_of_keys(fields) if fields else 0,
+            "settled": not (fields and self._too_many(fields)),
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
@@ -308,11 +326,6 @@ class Planner:
             return [], "the scan has a limit"
         if not len(self._planned):
             return [], "no partition is left"
-        bound = resolve(KEYED_LEAVES, confs=scan.conf)
-        small = leaves.byte_counts[self._planned] < scan.cluster.task_bytes // 4
-        if int(small.sum()) > bound:
-            count, name = int(small.sum()), KEYED_LEAVES.name
-            return [], f"{count:,} small partitions are more than {name} = {bound}"
         ids = set(np.unique(leaves.spec_ids[self._planned]).tolist())
         specs = [spec for spec in head.specs if spec.id in ids]
         fields = reported(_shared(specs), head.schema)
@@ -321,8 +334,12 @@ class Planner:
             for field in fields
             if field.can_be_a_key and all(path[0] in self._tasks.columns for path in field.sources)
         ]
+        if scan.keys is not None:
+            usable = chosen(usable, scan.keys)
         if usable:
-            return usable, ""
+            # Spark's side knows what the query can use only after it has seen the keys.
+            too_many = "" if scan.chooses_keys and scan.keys is None else self._too_many(usable)
+            return ([], too_many) if too_many else (usable, "")
         unable = [field.name for field in fields if not field.can_be_a_key]
         if unable:
             return [], f"Spark does not join by {', '.join(unable)}"
@@ -330,11 +347,36 @@ class Planner:
             return [], f"its partitions are of {len(specs)} specs that have no field in common"
         return [], "it is not partitioned by what is read"
 
+    def _too_many(self, fields: Sequence[Reported]) -> str:
+        """Why a task for each key would cost more than to shuffle the rows; empty if it would not.
+
+        A task takes some milliseconds, however little it reads.
+        """
+        bound = resolve(KEYED_LEAVES, confs=self._scan.conf)
+        count = self._count_of_keys(fields)
+        if count <= bound:
+            return ""
+        rows = self._snapshot.leaves.row_counts[self._planned]
+        if int(np.where(rows < 0, _ROWS_OF_A_TASK, rows).sum()) >= count * _ROWS_OF_A_TASK:
+            return ""
+        name = KEYED_LEAVES.name
+        return f"{count:,} keys with few rows each are more than {name} = {bound}"
+
+    def _count_of_keys(self, fields: Sequence[Reported]) -> int:
+        numbers = _numbered_keys(self._snapshot, self._planned, fields)
+        return int(numbers.max(initial=-1)) + 1
+
     def _keyed(self, chosen: Sequence[Chosen], fields: Sequence[Reported]) -> list[Reply]:
+        """The tasks of each key. Leaves with the same key share them."""
+        numbers = _numbered_keys(self._snapshot, self._indices, fields).tolist()
+        groups: dict[int, list[Chosen]] = {}
+        for number, leaf in zip(numbers, chosen, strict=True):
+            groups.setdefault(number, []).append(leaf)
         tasks = []
-        for leaf in chosen:
-            key = _key(self._snapshot, leaf.row, fields)
-            tasks += [{"command": command, "key": key} for command in self._tasks.alone(leaf)]
+        for leaves in groups.values():
+            key = _key(self._snapshot, leaves[0].row, fields)
+            commands = self._tasks.of_one_key(leaves)
+            tasks += [{"command": command, "key": key} for command in commands]
         return tasks
 
 

@@ -59,6 +59,10 @@ class ScanSettings:
     limit: int | None = None
     #: Whether the query joins or groups rows: partition keys are of no use otherwise.
     clusters: bool = True
+    #: The partition keys that the query can use, as transforms; None for all that there are.
+    keys: Sequence[Any] | None = None
+    #: Whether Spark's side chooses among the keys, once it has seen them.
+    chooses_keys: bool = False
     #: The session's confs.
     conf: Mapping[str, str] = field(default_factory=dict)
 
@@ -128,7 +132,13 @@ class Tasks:
 
     def pieces(self, chosen: Sequence[Chosen]) -> list[list[Piece]]:
         """What each of such tasks reads: small leaves share a task, large ones are cut."""
-        size = self._task_bytes(chosen)
+        return self._pieces(chosen, self._task_bytes(chosen))
+
+    def of_one_key(self, chosen: Sequence[Chosen]) -> list[str]:
+        """The commands of the tasks of leaves with the same key: as few as can be."""
+        return [self._command(pieces) for pieces in self._pieces(chosen, self._most)]
+
+    def _pieces(self, chosen: Sequence[Chosen], size: int) -> list[list[Piece]]:
         tasks: list[list[Piece]] = []
         waiting: list[Chosen] = []
         weight = 0
@@ -144,10 +154,6 @@ class Tasks:
         if waiting:
             tasks.append(_together(waiting))
         return tasks
-
-    def alone(self, leaf: Chosen) -> list[str]:
-        """The commands of the tasks of one leaf, which read nothing else."""
-        return [self._command(pieces) for pieces in self._split(leaf, self._most)]
 
     def _task_bytes(self, chosen: Sequence[Chosen]) -> int:
         """How large the leaves of one task are: all cores get some, and none reads too much."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from phalanx.errors import InvalidInput
 from phalanx.model.calendar import PLURALS, UNITS
 from phalanx.model.paths import join_path
 from phalanx.model.predicates import Column
+from phalanx.model.pruning import PartitionColumn
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import CustomField, PartitionField, PartitionSpec, expr
 from phalanx.model.transforms import (
@@ -104,6 +107,28 @@ class Reported:
         """Whether Spark can join by it: it takes transforms of exactly one column."""
         return self.can_be_computed and len(self.sources) == 1
 
+    def coarsened(self, wanted: SparkTransform) -> Reported | None:
+        """This transform, or the coarser one that is wanted; None if that one is another."""
+        if wanted == self.to_key():
+            return self
+        if [self.sources[0]] != [tuple(a["column"]) for a in wanted["args"] if "column" in a]:
+            return None
+        unit, own = PLURALS.get(wanted["name"]), PLURALS.get(self.name)
+        if unit is not None and own is not None and len(unit.hierarchy) < len(own.hierarchy):
+            return replace(self, name=unit.plural, fields=self.fields[: len(unit.hierarchy)])
+        if self.name == wanted["name"] == "bucket":
+            number = wanted["args"][0]["value"]
+            if self.args[0] % number == 0:
+                return replace(self, args=(number, *self.args[1:]))
+        return None
+
+    def codes(self, column: PartitionColumn) -> Any:
+        """A number for each leaf by its value in a column of one of the fields; -1 for NULL."""
+        if self.name != "bucket":
+            return column.codes
+        values = np.append(np.asarray(column.values, np.int64) % self.args[0], -1)
+        return values[column.codes]
+
     def to_key(self) -> dict[str, Any]:
         """As a key of a scan, for which Spark takes no constant but the number of buckets."""
         if self.name != "truncate":
@@ -120,8 +145,19 @@ class Reported:
         """The value of the transform where these are the values of its fields."""
         if None in values:
             return None
+        if self.name == "bucket":  # fewer buckets than the field has, if it was coarsened
+            return values[0] % self.args[0]
         unit = PLURALS.get(self.name)
         return values[0] if unit is None else unit.number(*values)
+
+
+def chosen(fields: Sequence[Reported], wanted: Sequence[SparkTransform]) -> list[Reported]:
+    """The keys that are wanted, some of them coarser than the fields; none if one is not there."""
+    keys = [
+        next((key for field in fields if (key := field.coarsened(one)) is not None), None)
+        for one in wanted
+    ]
+    return [key for key in keys if key is not None] if None not in keys else []
 
 
 def reported(spec: PartitionSpec, schema: TableSchema) -> list[Reported]:

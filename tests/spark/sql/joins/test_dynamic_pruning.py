@@ -52,6 +52,20 @@ def test_a_filter_on_the_other_side(lake, planned_at_once, case):
     assert f"partitions {left}, pruned by: join keys" in plan
 
 
+def test_no_large_side_is_read_twice_to_prune_buckets(lake, planned_at_once, spark):
+    """So many rows have values in every bucket."""
+    lake.both("facts", "SELECT id, id AS x FROM range(200000)", "bucket(4, id)")
+    lake.both("many", "SELECT id, id % 9 AS kind FROM range(150000)")
+    lake.both("few", "SELECT id, id % 9 AS kind FROM range(50)")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        query = "SELECT f.x FROM {db}.facts f JOIN {db}.%s m ON f.id = m.id WHERE m.kind = 1"
+        assert "RuntimeFilters: [dynamicpruningexpression(true)]" in lake.plan(query % "many")
+        assert "dynamicpruningexpression(id" in lake.plan(query % "few")
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
 def test_nothing_is_left(lake, planned_at_once):
     lake.both("facts", FACTS, "k")
     lake.both("dims", DIMENSION)

@@ -111,6 +111,74 @@ def test_join(lake, joining, case):
         assert shuffles(lake, query) == wanted, kind
 
 
+def tasks(lake, query):
+    """How many tasks read each table."""
+    leaves = lake.sql(query)._jdf.queryExecution().executedPlan().collectLeaves()
+    return [leaves.apply(at).inputPartitions().size() for at in range(leaves.size())]
+
+
+class TestAsFewTasksAsTheJoinNeeds:
+    """Leaves share a task if the join cannot tell their keys apart."""
+
+    @pytest.mark.parametrize(
+        ("left", "right", "condition", "wanted"),
+        [
+            ("days(ts)", "months(ts)", "a.ts = b.ts", [2, 2]),
+            ("days(ts), bucket(4, id)", "months(ts)", "a.ts = b.ts", [2, 2]),
+            ("months(ts), bucket(8, id)", "bucket(4, id)", "a.id = b.id", [4, 4]),
+            ("bucket(24, id)", "bucket(16, id)", "a.id = b.id", [8, 8]),
+            ("country, bucket(2, id)", "bucket(2, id), k", "a.id = b.id", [2, 2]),
+        ],
+    )
+    def test_a_join(self, lake, joining, left, right, condition, wanted):
+        lake.both("a", LEFT, left)
+        lake.both("b", RIGHT, right)
+        for kind in ("INNER", "FULL", "LEFT ANTI"):
+            columns = "a.*" if kind == "LEFT ANTI" else "a.*, b.*"
+            query = f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON {condition}"
+            lake.same(query)
+            assert shuffles(lake, query) == 0
+            assert tasks(lake, query) == wanted
+
+    def test_days_become_months_if_there_are_too_many(self, lake, spark, joining):
+        lake.both("a", LEFT, "days(ts), bucket(2, id)")
+        lake.both("b", RIGHT, "days(ts), bucket(2, id)")
+        query = "SELECT a.*, b.y FROM {db}.a a LEFT JOIN {db}.b b ON a.ts = b.ts AND a.id = b.id"
+        assert tasks(lake, query) == [118, 85]
+        spark.conf.set("spark.sql.phalanx.keyedLeaves", "5")
+        lake.same(query)
+        assert shuffles(lake, query) == 0
+        assert tasks(lake, query) == [4, 4]
+
+    def test_groups_of_many_keys_with_few_rows(self, lake, spark, joining):
+        lake.both("a", LEFT, "k")
+        query = "SELECT k, sum(x), count(DISTINCT id) FROM {db}.a GROUP BY k"
+        assert (shuffles(lake, query), tasks(lake, query)) == (0, [5])
+        spark.conf.set("spark.sql.phalanx.keyedLeaves", "4")
+        lake.same(query)
+        assert tasks(lake, query) == [1]
+        assert shuffles(lake, query) > 0
+
+
+def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, joining):
+    """Neither side is sorted, unless the rows of a key would take too much memory."""
+    lake.both("a", LEFT, "bucket(4, id)")
+    lake.both("b", RIGHT, "bucket(8, id)")
+    for kind in ("INNER", "LEFT", "RIGHT", "LEFT SEMI", "LEFT ANTI"):
+        columns = "a.*" if kind in ("LEFT SEMI", "LEFT ANTI") else "a.*, b.*"
+        query = f"SELECT {columns} FROM {{db}}.a a {kind} JOIN {{db}}.b b ON a.id = b.id AND x > y"
+        lake.same(query)
+        plan = lake.plan(query)
+        assert "ShuffledHashJoin" in plan
+        assert "Sort " not in plan
+    hinted = "SELECT /*+ MERGE(b) */ * FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
+    assert "SortMergeJoin" in lake.plan(hinted)
+    for name in ("c", "d"):
+        lake.both(name, "SELECT id, 'x' AS x, 'y' AS y FROM range(300000)", "bucket(1, id)")
+    large = "SELECT c.*, d.x AS x2, d.y AS y2 FROM {db}.c c JOIN {db}.d d ON c.id = d.id"
+    assert "SortMergeJoin" in lake.plan(large)
+
+
 def test_three_tables(lake, joining):
     lake.both("a", LEFT, "bucket(8, id)")
     lake.both("b", RIGHT, "bucket(4, id)")
@@ -218,7 +286,7 @@ class TestWhyThereIsAShuffle:
         lake.both("a", LEFT, "bucket(4, id)")
         lake.both("b", RIGHT, "bucket(4, id)")
         plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
-        reason = "4 small partitions are more than spark.sql.phalanx.keyedLeaves = 3"
+        reason = "4 keys with few rows each are more than spark.sql.phalanx.keyedLeaves = 3"
         assert plan.count(f"shuffled for the join: {reason}") == 2
 
     def test_turned_off(self, lake, joining, spark):
