@@ -329,6 +329,7 @@ class Transaction:
                 list(self._pool.map(_withdraw, self._view.removed_leaves()))
         _publish(manifest, head)
         snapshot = Snapshot(manifest, head, self._view.current().leaves)
+        snapshot.cache_after(len(self.counts.leaves), self._view.base)
         _compact(snapshot)
         return snapshot
 
