@@ -213,7 +213,14 @@ class LeafIndex:
 
     def range_of(self, spec_id: int) -> tuple[int, int]:
         """The index of the first leaf of a spec, and the index after the last."""
-        return _run(self.spec_ids, spec_id)
+        run = self._ranges.get(spec_id)
+        if run is None:
+            run = self._ranges[spec_id] = _run(self.spec_ids, spec_id)
+        return run
+
+    @cached_property
+    def _ranges(self) -> dict[int, tuple[int, int]]:
+        return {}
 
     def column(self, field_name: str) -> PartitionColumn:
         """A partition column over all leaves."""
