@@ -2,6 +2,7 @@
 
 import shutil
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -9,7 +10,8 @@ import phalanx
 from phalanx.lru import LruCache
 from phalanx.storage import cache
 from phalanx.storage.leaf_index import LeafIndex
-from phalanx.transaction import snapshot
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import commit, snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 
@@ -82,6 +84,19 @@ class TestUse:
         monkeypatch.setattr(LeafIndex, "of_rows", None)
         assert read_back(root) == wanted
         assert phalanx.open(root).scan().to_arrow().num_rows == len(wanted)
+
+    def test_also_one_that_updates_the_indexes_afterward(self, root, monkeypatch):
+        monkeypatch.setattr(snapshot, "_MANY_LEAVES", 3)
+        monkeypatch.setattr(commit, "_REINDEX_ROWS", 20)
+        table = phalanx.create(root, SCHEMA, ["country"])
+        add(table, *"abc")
+        before = lance.dataset(root / "__manifest").version
+        add(table, *"defghijklm")
+        manifest = ManifestVersion(table._snapshot.location)
+        assert manifest.version > before + 1
+        _, leaves, is_current = cache.load(manifest)
+        assert is_current
+        assert len(leaves) == 13
 
     def test_a_commit_that_changes_a_few_does_not(self, root, folder, monkeypatch):
         monkeypatch.setattr(snapshot, "_MANY_LEAVES", 3)

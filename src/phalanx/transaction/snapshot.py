@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.errors import InvalidInput, TableNotFound, UnsupportedTable
+from phalanx.errors import InvalidInput, PhalanxError, TableNotFound, UnsupportedTable
 from phalanx.lru import LruCache
 from phalanx.model.literals import parse_timestamp
 from phalanx.model.spelling import shortened
@@ -134,8 +135,13 @@ class Snapshot:
         Nothing is written if the commit has changed so few leaves that others can advance to this
         snapshot from the one `before`.
         """
-        if _are_many(changed, before.leaves):
-            cache.save(self.manifest, self.head, self.leaves)
+        if not _are_many(changed, before.leaves):
+            return
+        with contextlib.suppress(PhalanxError, OSError):
+            # The commit may have compacted the manifest, and others may have changed the table.
+            newest = ManifestVersion(self.location)
+            if newest.head().transaction_id == self.head.transaction_id:
+                cache.save(newest, self.head, self.leaves)
 
     @property
     def _is_newest(self) -> bool:
