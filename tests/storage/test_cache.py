@@ -2,6 +2,7 @@
 
 import shutil
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -9,7 +10,8 @@ import phalanx
 from phalanx.lru import LruCache
 from phalanx.storage import cache
 from phalanx.storage.leaf_index import LeafIndex
-from phalanx.transaction import snapshot
+from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import commit, snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 
@@ -67,6 +69,55 @@ class TestUse:
         assert read_back(root) == {"US": 2, "CA": 1, "DE": 1, "FR": 1, None: 1}
         table.delete("country = 'CA'")
         assert read_back(root) == {"US": 2, "DE": 1, "FR": 1, None: 1}
+
+    @pytest.mark.parametrize("change", ["append", "delete"])
+    def test_a_commit_that_changes_many_leaves_keeps_its_own(self, root, monkeypatch, change):
+        """Otherwise the next process would read all leaves from the manifest."""
+        monkeypatch.setattr(snapshot, "_MANY_LEAVES", 3)
+        table = phalanx.create(root, SCHEMA, ["country"])
+        add(table, *"abcdefgh")
+        wanted = dict.fromkeys("abcdefgh", 1)
+        if change == "delete":
+            table.delete("country < 'e'")
+            wanted = dict.fromkeys("efgh", 1)
+        monkeypatch.setattr(LeafIndex, "read", None)
+        monkeypatch.setattr(LeafIndex, "of_rows", None)
+        assert read_back(root) == wanted
+        assert phalanx.open(root).scan().to_arrow().num_rows == len(wanted)
+
+    def test_also_one_that_updates_the_indexes_afterward(self, root, monkeypatch):
+        monkeypatch.setattr(snapshot, "_MANY_LEAVES", 3)
+        monkeypatch.setattr(commit, "_REINDEX_ROWS", 20)
+        table = phalanx.create(root, SCHEMA, ["country"])
+        add(table, *"abc")
+        before = lance.dataset(root / "__manifest").version
+        add(table, *"defghijklm")
+        manifest = ManifestVersion(table._snapshot.location)
+        assert manifest.version > before + 1
+        _, leaves, is_current = cache.load(manifest)
+        assert is_current
+        assert len(leaves) == 13
+
+    def test_a_commit_that_changes_a_few_does_not(self, root, folder, monkeypatch):
+        monkeypatch.setattr(snapshot, "_MANY_LEAVES", 3)
+        table = phalanx.create(root, SCHEMA, ["country"])
+        add(table, *"abc")
+        add(table, *"def")
+        table.delete("country < 'c'")
+        assert files(folder) == []
+
+    def test_what_a_commit_keeps_is_what_the_manifest_holds(self, root, monkeypatch):
+        monkeypatch.setattr(snapshot, "_MANY_LEAVES", 0)
+        table = phalanx.create(root, SCHEMA, ["country"])
+        add(table, *"hgfedcba", None)
+        add(table, *"abxyz")
+        table.delete("country IN ('a', 'x')")
+        add(table, *"bcwz")
+        manifest = table._snapshot.manifest
+        head, leaves, is_current = cache.load(manifest)
+        assert is_current
+        assert head == manifest.head()
+        assert leaves.table.to_pylist() == LeafIndex.read(manifest, head).table.to_pylist()
 
     def test_an_old_version_is_not_taken_for_the_newest(self, root, table):
         add(table, "FR", "US")

@@ -16,6 +16,7 @@ from phalanx import ConflictError, InvalidInput, TableNotFound
 from phalanx.storage import cache
 from phalanx.storage.leaf import Leaf, LeafWriter
 from phalanx.storage.manifest import ManifestVersion, SwapLost
+from phalanx.transaction import commit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
 SRC = Path(phalanx.__file__).parent.parent
@@ -363,3 +364,20 @@ def test_main_of_a_leaf_is_not_touched(root, table):
     table.append(rows((1, "US")))
     (folder,) = root.glob("*_v1$*")
     assert lance.dataset(folder).count_rows() == 0
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_a_commit_that_writes_many_rows_of_the_manifest_updates_its_indexes(
+    root, monkeypatch, rows
+):
+    """The commits after it would read all of those rows without the indexes."""
+    monkeypatch.setattr(commit, "_REINDEX_ROWS", 50)
+    table = phalanx.create(root, pa.schema([("k", pa.int64())]), ["k"])
+    table.append([{"k": k} for k in range(rows)])
+    manifest = lance.dataset(root / "__manifest")
+    for index in manifest.describe_indices():
+        unindexed = manifest.stats.index_stats(index.name)["num_unindexed_rows"]
+        assert (unindexed == 0) == (rows == 30)
+    table.append([{"k": 5}])
+    assert phalanx.open(root).count("k = 5") == table.count("k = 5") == 1 + (rows > 5)
+    assert table.check().ok

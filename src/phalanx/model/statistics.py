@@ -101,12 +101,12 @@ def _measure(column: pa.ChunkedArray, type: pa.DataType) -> ColumnStatistics:
     has_nan = False
     if isinstance(domain, FloatDomain):
         has_nan = bool(pc.any(pc.is_nan(column)).as_py())
-    ends = pc.min_max(column)
-    if not ends["min"].is_valid:
+    least, most = pc.min_max(column).values()
+    if not least.is_valid:
         return ColumnStatistics(nulls, has_nan=has_nan)
-    if has_nan and ends["min"].as_py() != ends["min"].as_py():  # nothing but NaN
+    if has_nan and least.as_py() != least.as_py():  # nothing but NaN
         return ColumnStatistics(nulls, has_nan=True)
-    low, high = domain.key(ends["min"]), domain.key(ends["max"])
+    low, high = domain.key(least), domain.key(most)
     if isinstance(domain, TextDomain | BytesDomain):
         return _cut(ColumnStatistics(nulls, low, high))
     return ColumnStatistics(nulls, low, high, has_nan=has_nan)

@@ -142,3 +142,6 @@ class LeafDelta:
         return LanceOperation.Update(
             removed_fragment_ids=removed, updated_fragments=updated, new_fragments=fragments
         )
+
+
+NO_CHANGE = LeafDelta()

@@ -213,7 +213,14 @@ class LeafIndex:
 
     def range_of(self, spec_id: int) -> tuple[int, int]:
         """The index of the first leaf of a spec, and the index after the last."""
-        return _run(self.spec_ids, spec_id)
+        run = self._ranges.get(spec_id)
+        if run is None:
+            run = self._ranges[spec_id] = _run(self.spec_ids, spec_id)
+        return run
+
+    @cached_property
+    def _ranges(self) -> dict[int, tuple[int, int]]:
+        return {}
 
     def column(self, field_name: str) -> PartitionColumn:
         """A partition column over all leaves."""
@@ -262,23 +269,27 @@ class LeafIndex:
         for name in _NUMBERS[1:]:
             cells[name] = [None if n is None or n < 0 else n for n in cells[name]]
         spec_ids = self.spec_ids[at].tolist()
-        specs = [self.specs[id] for id in spec_ids]
-        names = {field.column_name for id in set(spec_ids) for field in self.specs[id].fields}
-        keys = {name: self._keys(name, at) for name in names}
+        specs = [self.specs[id] for id in set(spec_ids)]
+        columns = {name: self._keys(name, at) for name in partition_columns(specs)}
+        keys = {
+            spec.id: list(zip(*(columns[field.column_name] for field in spec.fields), strict=True))
+            or [()] * len(spec_ids)
+            for spec in specs
+        }
         return [
             LeafRow(
                 index=index,
                 object_id=cells["object_id"][n],
                 location=cells["location"][n],
                 read_version=cells["read_version"][n],
-                spec_id=spec.id,
-                keys=tuple(keys[field.column_name][n] for field in spec.fields),
+                spec_id=spec_id,
+                keys=keys[spec_id][n],
                 version_number=max(cells["version_number"][n] or 0, 0),
                 row_count=cells["row_count"][n],
                 byte_count=cells["byte_count"][n],
                 fragment_count=cells["fragment_count"][n],
             )
-            for n, (index, spec) in enumerate(zip(at.tolist(), specs, strict=True))
+            for n, (index, spec_id) in enumerate(zip(at.tolist(), spec_ids, strict=True))
         ]
 
     def _keys(self, name: str, at: Array) -> list[Any]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -67,7 +67,7 @@ class Location:
         object_store.check_options(self.options or {})
         self.declaration = declaration
 
-    @property
+    @cached_property
     def path(self) -> Path | None:
         """The folder, if it is on a file system."""
         return Path(self.uri) if self.is_local else None

@@ -51,6 +51,7 @@ from phalanx.storage.manifest_update import (
 )
 from phalanx.storage.names import is_leaf_folder
 from phalanx.storage.records import EpochRecord, TagRecord, TimelineRow, TransactionRecord
+from phalanx.storage.removals import predicate_of
 
 #: A feature flag that no stock client knows: with it they refuse to write, but still read.
 GUARD_KEY = "lance.namespace.manifest.writer_feature_flags"
@@ -641,8 +642,9 @@ class ManifestVersion:
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
         merge = merge.use_index(use_index)
         if removed:
-            id_list = ", ".join(quote(id) for id in removed)
-            merge = merge.when_not_matched_by_source_delete(f"object_id IN ({id_list})")
+            # The merge reads the same version, so the predicate selects the same rows there.
+            gone = predicate_of(removed, lambda: target.to_table(["object_id"]).column(0))
+            merge = merge.when_not_matched_by_source_delete(gone)
         try:
             merge.conflict_retries(0).execute(ordered)
         except OSError as error:

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from phalanx.model.calendar import PER_SECOND
 from phalanx.model.domains import domain_of
@@ -107,6 +108,11 @@ def namespaces_above(leaf: str) -> list[str]:
     """The ids of the namespaces that a leaf is in, outermost first, without the spec's own."""
     spec, *names, _ = leaf.split(SEPARATOR)
     return [SEPARATOR.join([spec, *names[:depth]]) for depth in range(1, len(names) + 1)]
+
+
+def outer_ids(ids: pa.ChunkedArray, parts: int) -> pa.ChunkedArray:
+    """The first parts of each id, which are the id of something that it is in, or all of it."""
+    return pc.binary_join(pc.list_slice(pc.split_pattern(ids, SEPARATOR), 0, parts), SEPARATOR)
 
 
 def is_inside(id: str, namespace: str) -> bool:

@@ -21,6 +21,7 @@ from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
+from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
 from phalanx.storage.new_leaves import NewLeaves
@@ -91,6 +92,7 @@ class PartitionedWriter:
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)
         self._new_leaves = NewLeaves()
+        self._is_shared = layout_of(snapshot.head.properties).SHARED
         self._groups: dict[Keys, _Group] = {}
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
         self._waiting = 0
@@ -167,8 +169,8 @@ class PartitionedWriter:
         In an object store that would take a request for each leaf. It is refused there when the
         leaf is created.
         """
-        root = self._snapshot.location.path
-        if root is not None and os.path.exists(root / place.folder):
+        location = self._snapshot.location
+        if self._is_shared and location.is_local and os.path.exists(location.child(place.folder)):
             self._leaf(place).check_place()
 
     def _leaf(self, place: Place) -> Leaf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,26 +21,19 @@ from phalanx.storage.records import LeafRow
 
 @dataclass(frozen=True)
 class Place:
-    """A leaf's partition values, its names and its folder."""
+    """A leaf's partition values, its id and its folder."""
 
     spec: PartitionSpec
     keys: tuple[Any, ...]
-    names: tuple[str, ...]
+    leaf_id: str
     folder: str
     #: The leaf in the snapshot; None if it does not exist yet.
     row: LeafRow | None
 
-    @cached_property
-    def leaf_id(self) -> str:
-        return names.leaf_id(self.spec.id, self.names)
-
     @property
     def namespaces(self) -> list[str]:
         """The ids of the namespaces that it is in, without the spec's own, outermost first."""
-        return [
-            names.object_id(self.spec.id, self.names[:depth])
-            for depth in range(1, len(self.names) + 1)
-        ]
+        return names.namespaces_above(self.leaf_id)
 
     def under(self, spec: PartitionSpec) -> Place:
         """This place under a later form of its spec, in which fields may be wider."""
@@ -69,7 +61,7 @@ def _widened(key: Any, old: pa.DataType, new: pa.DataType) -> Any:
 
 def place_of(spec: PartitionSpec, row: LeafRow) -> Place:
     """The place of an existing leaf of a spec."""
-    return Place(spec, row.keys, tuple(row.names), row.location, row)
+    return Place(spec, row.keys, row.object_id, row.location, row)
 
 
 def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[Any, ...]) -> Place:
@@ -90,7 +82,7 @@ def find_place(leaves: LeafIndex, head: Head, spec: PartitionSpec, keys: tuple[A
     namespaces = names.namespace_names(head.salt, spec.id, keys, types, known)
     leaf = names.leaf_id(spec.id, namespaces)
     folder = layout_of(head.properties).folder(head, spec, keys, leaf)
-    return Place(spec, keys, tuple(namespaces), folder, None)
+    return Place(spec, keys, leaf, folder, None)
 
 
 def emptied_namespaces(leaves: LeafIndex, gone: Iterable[Place]) -> set[str]:
@@ -102,10 +94,11 @@ def emptied_namespaces(leaves: LeafIndex, gone: Iterable[Place]) -> set[str]:
     for places in by_spec.values():
         spec = places[0].spec
         first, _ = leaves.range_of(spec.id)
-        at = np.array([place.row.index for place in places if place.row is not None]) - first
+        at = np.array([place.row.index for place in places if place.row is not None])
         for depth, groups in enumerate(leaves.groups(spec), 1):
+            gone_groups = groups[at - first]
             before = np.bincount(groups)
-            left = before - np.bincount(groups[at], minlength=len(before))
-            for number in np.flatnonzero(left[groups[at]] == 0).tolist():
-                emptied.add(names.object_id(spec.id, places[number].names[:depth]))
+            left = before - np.bincount(gone_groups, minlength=len(before))
+            ids = leaves.ids.take(pa.array(at[left[gone_groups] == 0], pa.int64()))
+            emptied.update(names.outer_ids(ids, 1 + depth).unique().to_pylist())
     return emptied

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 from collections.abc import Mapping
 from typing import Any
 
-from phalanx.errors import InvalidInput, TableNotFound, UnsupportedTable
+from phalanx.errors import InvalidInput, PhalanxError, TableNotFound, UnsupportedTable
 from phalanx.lru import LruCache
 from phalanx.model.literals import parse_timestamp
 from phalanx.model.spelling import shortened
@@ -127,6 +128,20 @@ class Snapshot:
         if self._is_newest:
             cache.save(self.manifest, self.head, self._leaves)
         return self._leaves
+
+    def cache_after(self, changed: int, before: Snapshot) -> None:
+        """Cache the leaves after a commit, for other processes.
+
+        Nothing is written if the commit has changed so few leaves that others can advance to this
+        snapshot from the one `before`.
+        """
+        if not _are_many(changed, before.leaves):
+            return
+        with contextlib.suppress(PhalanxError, OSError):
+            # The commit may have compacted the manifest, and others may have changed the table.
+            newest = ManifestVersion(self.location)
+            if newest.head().transaction_id == self.head.transaction_id:
+                cache.save(newest, self.head, self.leaves)
 
     @property
     def _is_newest(self) -> bool:
@@ -290,6 +305,11 @@ def _advanced(manifest: ManifestVersion, known: Snapshot) -> Snapshot | None:
     return _advanced_from(manifest, known.head, known._leaves)
 
 
+def _are_many(changed: int, leaves: LeafIndex) -> bool:
+    """Whether so many leaves have changed that it is faster to read all of them."""
+    return changed > max(_MANY_LEAVES, len(leaves) // 4)
+
+
 def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> Snapshot | None:
     """The newest snapshot, from an older one and the rows of the manifest that changed since.
 
@@ -306,7 +326,7 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     if any(record.may_remove_leaves for record in changes.transactions):
         return None
     rows = changes.leaves
-    if rows.num_rows > max(_MANY_LEAVES, len(leaves) // 4):
+    if _are_many(rows.num_rows, leaves):
         return None
     if rows.num_rows:
         newer = LeafIndex.of_rows(rows, manifest, newest)

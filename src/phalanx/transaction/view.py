@@ -22,7 +22,7 @@ from phalanx.storage.files import DETACHED
 from phalanx.storage.head import Head
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
-from phalanx.storage.leaf_delta import LeafDelta, Written
+from phalanx.storage.leaf_delta import NO_CHANGE, LeafDelta, Written
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.names import namespaces_above, version_id
@@ -53,7 +53,7 @@ class _Work:
     place: Place
     #: The version that pending changes are based on; None for a leaf without rows.
     version: int | None
-    pending: LeafDelta = field(default_factory=LeafDelta)
+    pending: LeafDelta = NO_CHANGE
     #: Size and statistics of `version` with the pending changes.
     row_count: int | None = 0
     byte_count: int | None = 0
@@ -341,7 +341,7 @@ class View:
             return
         self._touched(place, removed=row.row_count or 0)
         work.gone = True
-        work.pending = LeafDelta()
+        work.pending = NO_CHANGE
         work.row_count = 0
 
     def restore(self, place: Place, row: LeafRow, stats: Statistics) -> None:
@@ -357,7 +357,7 @@ class View:
         self._touched(place, added=max(0, more), removed=max(0, -more))
         self.counts.restored = True
         work.gone = False
-        work.version, work.pending, work.statistics = row.read_version, LeafDelta(), stats
+        work.version, work.pending, work.statistics = row.read_version, NO_CHANGE, stats
         work.row_count, work.byte_count = row.row_count, row.byte_count
         work.fragment_count = row.fragment_count
 
@@ -428,7 +428,7 @@ class View:
                 if delta.updated or delta.removed or rewritten:
                     work.byte_count, work.fragment_count = leaf.size(version)
                 work.version = version
-            work.pending = LeafDelta()
+            work.pending = NO_CHANGE
             reach("commit.leaf-committed")
 
         # Wait for all commits before an error is raised; changes that failed stay pending.
