@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, 
 import org.apache.spark.sql.catalyst.plans.logical.{Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, SHUFFLE_HASH}
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
+import org.apache.spark.sql.internal.SQLConf
 
 /** A scan that has partition keys, as Spark's expressions. */
 object KeyedScan {
@@ -93,6 +94,11 @@ object CommonKeys {
     case _ => None
   }
 
+  /** Whether both sides of a join have keys of the columns that they are joined by. */
+  def areJoined(left: LogicalPlan, right: LogicalPlan, equal: Seq[(Expression, Expression)]): Boolean =
+    keyed(left).exists(one => keyed(right).exists(other =>
+      one.keys.exists(key => other.keys.exists(matches(key, _, equal)))))
+
   /** The keys that both sides have, in one order and equally coarse; none if nothing changes by that. */
   private def common(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Option[(Seq[Key], Seq[Key])] = {
     val (keys, its) = (one.keys, other.keys)
@@ -145,23 +151,28 @@ object CommonKeys {
 }
 
 /**
- * Joins of two tables that both have keys: the rows of one key of the smaller side are few enough to be looked up in
- * memory, so that neither side needs to be sorted. Spark itself would sort both.
+ * Joins without a shuffle whose smaller side has so few rows of each key that they can be looked up in memory: then
+ * neither side needs to be sorted. Spark itself would sort both. What it broadcasts, and hints, are left alone.
  */
 object HashedJoins {
   /** What the rows of one key may take in memory. */
   private val MostBytes = 8L << 20
 
   def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
-    case join @ ExtractEquiJoinKeys(kind, _, _, _, _, left, right, JoinHint.NONE) if isKeyed(left) && isKeyed(right) =>
-      val smaller = left.stats.sizeInBytes < right.stats.sizeInBytes
+    case join @ ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, JoinHint.NONE)
+        if CommonKeys.areJoined(left, right, keys.zip(others)) =>
+      val (leftBuilt, rightBuilt) = (BuildSides.left(kind), BuildSides.right(kind))
+      val isBroadcast = leftBuilt && canBroadcast(left) || rightBuilt && canBroadcast(right)
       val hint = Some(HintInfo(strategy = Some(SHUFFLE_HASH)))
-      if (smaller && isSmall(left) && BuildSides.left(kind)) join.copy(hint = JoinHint(hint, None))
-      else if (isSmall(right) && BuildSides.right(kind)) join.copy(hint = JoinHint(None, hint))
+      val isLeftSmaller = left.stats.sizeInBytes < right.stats.sizeInBytes
+      if (isBroadcast) join
+      else if (leftBuilt && isSmall(left) && (isLeftSmaller || !rightBuilt)) join.copy(hint = JoinHint(hint, None))
+      else if (rightBuilt && isSmall(right)) join.copy(hint = JoinHint(None, hint))
       else join
   }
 
-  private def isKeyed(side: LogicalPlan): Boolean = CommonKeys.scanOf(side).isDefined
+  private def canBroadcast(side: LogicalPlan): Boolean =
+    side.stats.sizeInBytes <= SQLConf.get.autoBroadcastJoinThreshold
 
   private def isSmall(side: LogicalPlan): Boolean =
     CommonKeys.scanOf(side).exists(scan => side.stats.sizeInBytes / scan.countOfKeys.max(1) <= MostBytes)

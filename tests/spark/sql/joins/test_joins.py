@@ -160,7 +160,7 @@ class TestAsFewTasksAsTheJoinNeeds:
         assert shuffles(lake, query) > 0
 
 
-def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, joining):
+def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, spark, joining):
     """Neither side is sorted, unless the rows of a key would take too much memory."""
     lake.both("a", LEFT, "bucket(4, id)")
     lake.both("b", RIGHT, "bucket(8, id)")
@@ -171,12 +171,16 @@ def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, joining):
         plan = lake.plan(query)
         assert "ShuffledHashJoin" in plan
         assert "Sort " not in plan
+    by_another_column = "SELECT a.*, b.y FROM {db}.a a JOIN {db}.b b ON a.k = b.k"
+    assert "SortMergeJoin" in lake.plan(by_another_column)
     hinted = "SELECT /*+ MERGE(b) */ * FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
     assert "SortMergeJoin" in lake.plan(hinted)
     for name in ("c", "d"):
         lake.both(name, "SELECT id, 'x' AS x, 'y' AS y FROM range(300000)", "bucket(1, id)")
     large = "SELECT c.*, d.x AS x2, d.y AS y2 FROM {db}.c c JOIN {db}.d d ON c.id = d.id"
     assert "SortMergeJoin" in lake.plan(large)
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
+    assert "BroadcastHashJoin" in lake.plan(query)
 
 
 def test_three_tables(lake, joining):
