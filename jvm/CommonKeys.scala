@@ -66,7 +66,11 @@ object CommonKeys {
   /** A scan with keys, as Python names them and as Spark does. */
   private case class Side(scan: PhalanxScan, names: Seq[JsonNode], keys: Seq[Expression]) {
     def at(place: Int): Key = Key(names(place), keys(place))
-    def choosing(chosen: Seq[Key]): PhalanxScan = scan.choosing(chosen.map(_.name))
+    def choosing(chosen: Seq[Key]): Side = {
+      val names = chosen.map(_.name)
+      Side(scan.choosing(names), names, chosen.map(_.expression))
+    }
+    def fits: Boolean = !scan.settled.isPacked
   }
 
   def apply(plan: LogicalPlan): LogicalPlan = {
@@ -78,8 +82,8 @@ object CommonKeys {
     }.flatten.flatten
     plan.transform {
       case relation @ KeyedScan(scan, _) if chosen.exists(_._1 eq scan) =>
-        val (_, keys) = chosen.find(_._1 eq scan).get
-        relation.copy(scan = scan.choosing(keys.map(_.name)), keyGroupedPartitioning = Some(keys.map(_.expression)))
+        val (_, side) = chosen.find(_._1 eq scan).get
+        relation.copy(scan = side.scan, keyGroupedPartitioning = Some(side.keys))
     }
   }
 
@@ -94,13 +98,14 @@ object CommonKeys {
     case _ => None
   }
 
-  /** Whether both sides of a join have keys of the columns that they are joined by. */
+  /** Whether the keys of both sides of a join are of the columns that they are joined by, all of them. */
   def areJoined(left: LogicalPlan, right: LogicalPlan, equal: Seq[(Expression, Expression)]): Boolean =
     keyed(left).exists(one => keyed(right).exists(other =>
-      one.keys.exists(key => other.keys.exists(matches(key, _, equal)))))
+      one.keys.forall(key => other.keys.exists(matches(key, _, equal))) &&
+        other.keys.forall(key => one.keys.exists(matches(_, key, equal)))))
 
   /** The keys that both sides have, in one order and equally coarse; none if nothing changes by that. */
-  private def common(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Option[(Seq[Key], Seq[Key])] = {
+  private def common(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Option[(Side, Side)] = {
     val (keys, its) = (one.keys, other.keys)
     val pairs = keys.indices.flatMap { at =>
       its.indices.find(there => matches(keys(at), its(there), equal)).map(at -> _)
@@ -115,11 +120,12 @@ object CommonKeys {
     if (pairs.isEmpty || !(alike || odd || turned)) None
     else {
       val met = pairs.map { case (at, there) => one.at(at).meeting(other.at(there)) }
-      def fits(level: Seq[(Key, Key)]) = !(one.choosing(level.map(_._1)).settled.isPacked ||
-        other.choosing(level.map(_._2)).settled.isPacked)
-      val level = coarser(met).find(fits).getOrElse(met)
-      val (as, bs) = level.unzip
-      if (as.map(_.name) == one.names && bs.map(_.name) == other.names) None else Some(as -> bs)
+      val levels = coarser(met).map { level =>
+        val (mine, its) = level.unzip
+        (one.choosing(mine), other.choosing(its))
+      }
+      val (a, b) = levels.find { case (a, b) => a.fits && b.fits }.getOrElse(levels.head)
+      if (a.names == one.names && b.names == other.names) None else Some(a -> b)
     }
   }
 
@@ -146,8 +152,8 @@ object CommonKeys {
   }
 
   /** Whether keys that would be given up may be of use to another join of the query. */
-  private def wantedElsewhere(plan: LogicalPlan, join: LogicalPlan, side: Side, kept: Seq[Key]): Boolean =
-    kept.size < side.keys.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
+  private def wantedElsewhere(plan: LogicalPlan, join: LogicalPlan, side: Side, kept: Side): Boolean =
+    kept.keys.size < side.keys.size && plan.exists(node => node.isInstanceOf[Join] && (node ne join))
 }
 
 /**
@@ -155,31 +161,33 @@ object CommonKeys {
  * neither side needs to be sorted. Spark itself would sort both. What it broadcasts, and hints, are left alone.
  */
 object HashedJoins {
-  /** What the rows of one key may take in memory. */
+  /** What the rows of the largest key may take in memory: what is looked up cannot be spilled. */
   private val MostBytes = 8L << 20
 
   def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
     case join @ ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, JoinHint.NONE)
         if CommonKeys.areJoined(left, right, keys.zip(others)) =>
       val (leftBuilt, rightBuilt) = (BuildSides.left(kind), BuildSides.right(kind))
-      val isBroadcast = leftBuilt && canBroadcast(left) || rightBuilt && canBroadcast(right)
       val hint = Some(HintInfo(strategy = Some(SHUFFLE_HASH)))
       val isLeftSmaller = left.stats.sizeInBytes < right.stats.sizeInBytes
-      if (isBroadcast) join
+      if (BuildSides.areBroadcast(kind, left, right)) join
       else if (leftBuilt && isSmall(left) && (isLeftSmaller || !rightBuilt)) join.copy(hint = JoinHint(hint, None))
       else if (rightBuilt && isSmall(right)) join.copy(hint = JoinHint(None, hint))
       else join
   }
 
-  private def canBroadcast(side: LogicalPlan): Boolean =
-    side.stats.sizeInBytes <= SQLConf.get.autoBroadcastJoinThreshold
-
   private def isSmall(side: LogicalPlan): Boolean =
-    CommonKeys.scanOf(side).exists(scan => side.stats.sizeInBytes / scan.countOfKeys.max(1) <= MostBytes)
+    CommonKeys.scanOf(side).exists(scan => side.stats.sizeInBytes.toDouble * scan.largestShare <= MostBytes)
 }
 
 /** Which sides of a join Spark can keep in memory. */
 object BuildSides {
+  /** Whether Spark broadcasts one of the sides, because it is small. */
+  def areBroadcast(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Boolean = {
+    def isSmall(side: LogicalPlan) = side.stats.sizeInBytes <= SQLConf.get.autoBroadcastJoinThreshold
+    this.left(kind) && isSmall(left) || this.right(kind) && isSmall(right)
+  }
+
   def left(kind: JoinType): Boolean = kind match {
     case _: InnerLike | RightOuter => true
     case _ => false

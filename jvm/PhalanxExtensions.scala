@@ -6,7 +6,7 @@ import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, DynamicPruningSubquery, Expression, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.classic.Strategy
@@ -51,8 +51,9 @@ object ShowAsCreated extends Rule[LogicalPlan] {
 }
 
 /**
- * Marks the tables of a query. All are marked because `KeepUsefulKeys` will choose among their keys. If the query
- * joins nothing, Spark need not see their filters. If it clusters nothing either, keys are of no use.
+ * Marks the tables of a query. `Planned` tells Python to report all keys, however many: `KeepUsefulKeys` chooses among
+ * them. Where a query joins nothing, Spark need not see the filters of its tables (`Alone`), and where it clusters
+ * nothing either, keys are of no use (`Unclustered`).
  */
 object MarkScans extends Rule[LogicalPlan] {
   val Planned = "phalanx.planned"
@@ -185,13 +186,16 @@ object KeepUsefulKeys extends Strategy {
    * join would want so, of a side that Spark may broadcast when it has seen how large it is.
    */
   private def clusteredBy(plan: LogicalPlan): (AttributeSet, AttributeSet) = {
-    val aliases = plan.flatMap(_.expressions.flatMap(_.collect { case alias: Alias => alias }))
+    // Keys are of use where a column itself is asked for, under whatever name; not where a function of it is.
+    val renamed = plan.flatMap(_.expressions.flatMap(_.collect {
+      case alias @ Alias(column: Attribute, _) => alias.toAttribute -> column
+    }))
     def sources(asked: Seq[Expression]): AttributeSet = {
-      var columns = AttributeSet(asked.flatMap(_.references))
+      var columns = AttributeSet(asked.collect { case column: Attribute => column })
       var size = -1
       while (size != columns.size) {
         size = columns.size
-        columns ++= AttributeSet(aliases.filter(a => columns.contains(a.toAttribute)).flatMap(_.references))
+        columns ++= AttributeSet(renamed.collect { case (name, column) if columns.contains(name) => column })
       }
       columns
     }
@@ -206,6 +210,9 @@ object KeepUsefulKeys extends Strategy {
       size < other.stats.sizeInBytes && size < BigInt(threshold) * MostShrunk
     }
     val (wanted, givenUp) = plan.collect {
+      // Spark broadcasts one side, and has no use for the keys of either.
+      case ExtractEquiJoinKeys(kind, _, _, _, _, left, right, JoinHint.NONE) if BuildSides.areBroadcast(kind, left, right) =>
+        (AttributeSet.empty, AttributeSet.empty)
       case ExtractEquiJoinKeys(kind, leftKeys, rightKeys, _, _, left, right, _) =>
         val (ours, theirs) = (sources(leftKeys), sources(rightKeys))
         (has(left, ours), has(right, theirs)) match {

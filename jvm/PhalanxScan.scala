@@ -215,6 +215,8 @@ class PhalanxScan(
     val scan = copied
     scan.packed = true
     scan.packedFor = why
+    // Scans that are packed for different reasons are equal, and Spark reads them once.
+    scan.chosen = None
     scan
   }
 
@@ -229,19 +231,18 @@ class PhalanxScan(
     scan
   }
 
-  /** The scan with the keys that were chosen, or packed where they would cost more than they save. */
-  def settled: PhalanxScan =
-    if (!plan.get("settled").asBoolean()) {
-      val scan = copied
-      scan.chosen = Some(partitioning)
-      scan.planned = None
-      scan.settled
-    } else if (partitioning.isEmpty) packing(unkeyed)
-    else this
+  /** The same scan, packed if a task for each key would cost more than to shuffle the rows. */
+  def settled: PhalanxScan = {
+    val tooMany = plan.get("too_many").asText()
+    if (tooMany.isEmpty) this else packing(Some(tooMany))
+  }
 
   def isPacked: Boolean = packed
 
-  def countOfKeys: Int = plan.get("keys").asInt()
+  /** The share of the rows that the largest key has. */
+  def largestShare: Double = if (rows == 0) 1.0 else plan.get("largest").asDouble() / rows
+
+  private def rows: Long = plan.get("rows").asLong()
 
   /** The keys, each a transform as Python names it. */
   def partitioning: Seq[JsonNode] = Json.each(plan.get("partitioning"))
@@ -271,7 +272,7 @@ class PhalanxScan(
     Json.each(table.described.get("runtime_columns")).exists(path => Json.strings(path) == Seq(column))
 
   /** Whether partitions keep the order of a column's values, so that a range of them prunes. */
-  def keepsOrderOf(column: String): Boolean = ordered(Seq(column))
+  def keepsOrderOf(column: String): Boolean = ordered.exists(_.head == column)
 
   private lazy val ordered = Json.each(table.described.get("ordered_columns")).map(Json.strings).toSet
 
@@ -309,9 +310,8 @@ class PhalanxScan(
   }
 
   override def outputPartitioning(): Partitioning = {
-    val count = plan.get("selected").asInt()
-    if (packed || reported.isEmpty) new UnknownPartitioning(count)
-    else new KeyGroupedPartitioning(reported.toArray[Expression], count)
+    if (packed || reported.isEmpty) new UnknownPartitioning(plan.get("selected").asInt())
+    else new KeyGroupedPartitioning(reported.toArray[Expression], plan.get("keys").asInt())
   }
 
   override def estimateStatistics(): Statistics = new Statistics {

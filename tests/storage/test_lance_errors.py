@@ -79,7 +79,17 @@ class TestRealErrors:
     )
     def test_a_store_that_asks_for_a_slower_pace(self, text):
         assert lance_errors.is_throttled(OSError(text))
-        assert not lance_errors.is_throttled(OSError(text.replace("429", "500").lower()))
+
+    def test_a_store_that_fails_asks_for_no_pace(self):
+        text = "Server returned non-2xx status code: 503 Service Unavailable: <Code>Failed</Code>"
+        assert not lance_errors.is_throttled(OSError(text))
+
+    @pytest.mark.parametrize("uri", ["s3://current", "gs://lake/t", "s3://lake/con", "/lake/w"])
+    def test_a_lost_race_whatever_the_table_is_called(self, uri):
+        path = uri.partition("://")[2] or uri
+        for text in ("Too many concurrent writers", f"Commit conflict for version 3 of {path}/x"):
+            assert lance_errors.is_lost_race(OSError(text), uri)
+        assert not lance_errors.is_lost_race(OSError(f"disk failed: {path}/conflict/x"), uri)
 
     def test_an_unknown_store(self):
         assert lance_errors.is_unknown_store(raised(lance.dataset, "nowhere://x/y"))

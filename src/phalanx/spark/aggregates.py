@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,7 +41,7 @@ from phalanx.spark.handles import Handle
 from phalanx.spark.planner import Planner, spelled
 from phalanx.spark.requests import Request
 from phalanx.spark.tasks import Cluster, ScanSettings, command_of
-from phalanx.spark.terms import Term, term_of
+from phalanx.spark.terms import ColumnTerm, Term, term_of
 from phalanx.spark.types import SparkType, is_finer, spark_schema, spark_type
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
@@ -51,6 +51,10 @@ from phalanx.transaction.view import read_statistics
 #: Up to how many groups for each core have tasks of their own, and need no shuffle. A task costs
 #: about 10 ms, and a shuffle of some groups about 40.
 _KEYS_PER_CORE = 4
+#: With fewer rows it does not matter who groups them.
+_MANY_ROWS = 100_000
+#: If there are fewer rows to a group, tasks return nearly as many rows as they read.
+_ROWS_OF_A_GROUP = 4
 #: Up to here, doubles hold every whole number.
 _EXACT_IN_DOUBLE = 2**53
 
@@ -249,6 +253,8 @@ class _Answer:
         if not all(function.computed for function in functions):
             raise _Unknown
         terms = tuple(group.term for group in groups)
+        if self._are_many_groups(terms, sorted(doubtful)):
+            raise _Unknown
         wants = tuple(AggregateFunction(function.name, function.term) for function in functions)
         whole = spark_schema(self._schema.arrow)
         wanted = [field for field in whole["fields"] if field["name"] in columns]
@@ -290,6 +296,27 @@ class _Answer:
         }
 
     # Groups
+
+    def _are_many_groups(self, terms: Iterable[Term | None], indices: Sequence[int]) -> bool:
+        """Whether a column of whole numbers has so many values that rows are hardly grouped.
+
+        How many there are is not known: it is taken for likely that most numbers between the bounds
+        of the column are there. If that is wrong, Spark groups the rows itself.
+        """
+        numbers = [t for t in terms if isinstance(t, ColumnTerm) and pa.types.is_integer(t.type)]
+        leaves = self._snapshot.leaves.rows(indices) if numbers else []
+        rows = sum(leaf.row_count or 0 for leaf in leaves)
+        if rows < _MANY_ROWS:
+            return False
+        known = read_statistics(self._snapshot, leaves)
+        for term in numbers:
+            id = self._schema.column(term.path).field_id
+            parts = [known.get(leaf.object_id, {}).get(id) for leaf in leaves]
+            lows = [part.low for part in parts if part is not None and part.low is not None]
+            highs = [part.high for part in parts if part is not None and part.high is not None]
+            if lows and max(highs) - min(lows) >= rows / _ROWS_OF_A_GROUP:
+                return True
+        return False
 
     def _group(self, node: Expression) -> _Grouping:
         if "column" in node:

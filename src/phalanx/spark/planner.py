@@ -179,8 +179,9 @@ def _metadata_plan(handle: Handle) -> Reply:
         "partitioning": [],
         "key_types": [],
         "unkeyed": "it is a metadata table",
+        "too_many": "",
         "keys": 0,
-        "settled": True,
+        "largest": 0,
         "total": 1,
         "selected": 1,
         "rows": None,
@@ -275,8 +276,9 @@ class Planner:
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
             "unkeyed": unkeyed,
-            "keys": self._count_of_keys(fields) if fields else 0,
-            "settled": not (fields and self._too_many(fields)),
+            "too_many": self._too_many(fields) if fields else "",
+            "keys": len(self._rows_by_key(fields)),
+            "largest": int(self._rows_by_key(fields).max(initial=0)),
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
@@ -314,7 +316,7 @@ class Planner:
         )
         return Chosen(row, piece, row.byte_count or SMALLEST, is_small and not hidden)
 
-    # Tasks with partition keys, one or more for each leaf
+    # Tasks with partition keys, one or more for each key
 
     @cached_property
     def _keys(self) -> tuple[list[Reported], str]:
@@ -337,8 +339,8 @@ class Planner:
         if scan.keys is not None:
             usable = chosen(usable, scan.keys)
         if usable:
-            # Spark's side knows what the query can use only after it has seen the keys.
-            too_many = "" if scan.chooses_keys and scan.keys is None else self._too_many(usable)
+            # Spark's side chooses among the keys, and gives up those that are too many.
+            too_many = "" if scan.chooses_keys else self._too_many(usable)
             return ([], too_many) if too_many else (usable, "")
         unable = [field.name for field in fields if not field.can_be_a_key]
         if unable:
@@ -353,18 +355,19 @@ class Planner:
         A task takes some milliseconds, however little it reads.
         """
         bound = resolve(KEYED_LEAVES, confs=self._scan.conf)
-        count = self._count_of_keys(fields)
-        if count <= bound:
-            return ""
-        rows = self._snapshot.leaves.row_counts[self._planned]
-        if int(np.where(rows < 0, _ROWS_OF_A_TASK, rows).sum()) >= count * _ROWS_OF_A_TASK:
+        rows = self._rows_by_key(fields)
+        if len(rows) <= bound or rows.sum() >= len(rows) * _ROWS_OF_A_TASK:
             return ""
         name = KEYED_LEAVES.name
-        return f"{count:,} keys with few rows each are more than {name} = {bound}"
+        return f"{len(rows):,} keys with few rows each are more than {name} = {bound}"
 
-    def _count_of_keys(self, fields: Sequence[Reported]) -> int:
+    def _rows_by_key(self, fields: Sequence[Reported]) -> Any:
+        """How many rows each key has, before a join has pruned any."""
+        if not fields:
+            return np.zeros(0)
+        rows = self._snapshot.leaves.row_counts[self._planned]
         numbers = _numbered_keys(self._snapshot, self._planned, fields)
-        return int(numbers.max(initial=-1)) + 1
+        return np.bincount(numbers, np.where(rows < 0, _ROWS_OF_A_TASK, rows))
 
     def _keyed(self, chosen: Sequence[Chosen], fields: Sequence[Reported]) -> list[Reply]:
         """The tasks of each key. Leaves with the same key share them."""

@@ -29,6 +29,8 @@ from phalanx.storage.small_leaves import Member
 _OPEN_BYTES = 256 * 1024
 #: What a task reads at least, if there is so much.
 SMALLEST = 4 * 1024 * 1024
+#: So many rows are worth a task, however few bytes they have.
+_MANY_ROWS = 100_000
 #: The share of a leaf's bytes that is read at least, however few columns are wanted.
 _LEAST_SHARE = 1 / 64
 
@@ -158,8 +160,10 @@ class Tasks:
     def _task_bytes(self, chosen: Sequence[Chosen]) -> int:
         """How large the leaves of one task are: all cores get some, and none reads too much."""
         total = sum(leaf.bytes + _OPEN_BYTES for leaf in chosen)
-        each = total // max(1, self._scan.cluster.cores)
-        return max(1, min(self._most, max(int(SMALLEST / self.share), each)))
+        cores = max(1, self._scan.cluster.cores)
+        rows = sum(leaf.row.row_count or 0 for leaf in chosen)
+        least = 0 if rows >= cores * _MANY_ROWS else int(SMALLEST / self.share)
+        return max(1, min(self._most, max(least, total // cores)))
 
     @property
     def _most(self) -> int:

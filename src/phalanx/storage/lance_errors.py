@@ -47,7 +47,7 @@ _MISSING = ("not found", "does not exist", "no such file", "not a directory")
 #: The address of a file in a store. Some escape the path in it.
 _ADDRESS = re.compile(r"https?://\S+")
 _LOST_RACES = ("too many concurrent writers", "conflict", "concurrent")
-#: The store asks for a slower pace, and has done nothing.
+#: The store asks for a slower pace, and has not done what it was asked for this time.
 _THROTTLED = re.compile(r"429 Too Many Requests|<Code>SlowDown</Code>")
 #: How Rust ends the text of an error of the operating system.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -145,12 +145,11 @@ def is_unreachable(error: BaseException) -> bool:
 def is_lost_race(error: BaseException, uri: str) -> bool:
     """Whether another commit came first. `uri` is ignored: it may contain the same words."""
     text, path = _ADDRESS.sub("", str(error)), uri.partition("://")[2] or uri
-    for part in (uri, path):
-        text = text.replace(part, "")
     # Stores leave the bucket out. What is left may be as short as `t`, so only paths are taken out.
-    key = path.partition("/")[2]
-    if key:
-        text = re.sub(rf"(?<!\w){re.escape(key)}/\S*", "", text)
+    for part in filter(None, (uri, path, path.partition("/")[2])):
+        text = re.sub(rf"(?<!\w){re.escape(part)}/\S*", "", text)
+    if "/" in path:
+        text = text.replace(path, "")
     return any(sign in text.lower() for sign in _LOST_RACES)
 
 

@@ -14,6 +14,7 @@ from phalanx.model.literals import parse_timestamp
 from phalanx.model.spelling import shortened
 from phalanx.storage import cache, forms
 from phalanx.storage.head import Head
+from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion, NoManifest
@@ -130,14 +131,13 @@ class Snapshot:
         return self._leaves
 
     def cache_after(self, changed: int, before: Snapshot) -> None:
-        """Cache the leaves after a commit, for other processes.
+        """Cache the leaves after a commit that has changed many, for other processes.
 
-        Nothing is written if the commit has changed so few leaves that others can advance to this
-        snapshot from the one `before`.
+        After a few changes they advance from the snapshot `before`.
         """
         if not _are_many(changed, before.leaves):
             return
-        with contextlib.suppress(PhalanxError, OSError):
+        with contextlib.suppress(PhalanxError, *LANCE_ERRORS):
             # The commit may have compacted the manifest, and others may have changed the table.
             newest = ManifestVersion(self.location)
             if newest.head().transaction_id == self.head.transaction_id:

@@ -159,3 +159,13 @@ def test_after_changes_of_the_schema(lake):
     lake.copy("t", f"SELECT * FROM {lake['t']}")
     lake.same("SELECT sum(m), sum(c), count(*) FROM {db}.t")
     lake.same("SELECT c, k, sum(m) FROM {db}.t GROUP BY c, k")
+
+
+def test_hardly_any_rows_to_a_group(shared_lake):
+    """Tasks would return nearly as many rows as they read."""
+    rows = "SELECT id, id - id % 3 AS thirds, id % 90 AS few FROM range(120000)"
+    shared_lake.both("ids", rows, "bucket(2, id)")
+    for column, computed in (("thirds", False), ("few", True), ("id", False), ("few, id", False)):
+        query = f"SELECT {column}, sum(id) FROM {{db}}.ids GROUP BY {column}"
+        shared_lake.same(query)
+        assert (" read, version" in shared_lake.plan(query)) == computed, column

@@ -66,6 +66,29 @@ def test_no_large_side_is_read_twice_to_prune_buckets(lake, planned_at_once, spa
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
+def test_a_broadcast_is_read_once_however_many_keys_it_has(lake, planned_at_once, spark):
+    lake.both("facts", FACTS, "k")
+    lake.both("dims", DIMENSION, "k")
+    query = "SELECT f.x FROM {db}.facts f JOIN {db}.dims d ON f.k = d.k WHERE d.kind = 3"
+    lake.same(query)
+    assert "SubqueryBroadcast" in lake.plan(query)
+
+
+def test_with_coarser_keys(lake, planned_at_once, spark):
+    """The keys that Spark has planned by stay the same when a join prunes partitions."""
+    lake.both("facts", FACTS, "days(ts), bucket(6, id)")
+    lake.both("more", FACTS.replace("range(400)", "range(100, 600)"), "months(ts), bucket(4, id)")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        for kind in ("JOIN", "LEFT JOIN", "FULL JOIN"):
+            lake.same(
+                f"SELECT f.id, m.x FROM {{db}}.facts f {kind} {{db}}.more m ON f.ts = m.ts "
+                "AND f.id = m.id WHERE m.k = 3"
+            )
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
 def test_nothing_is_left(lake, planned_at_once):
     lake.both("facts", FACTS, "k")
     lake.both("dims", DIMENSION)

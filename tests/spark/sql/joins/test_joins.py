@@ -150,6 +150,32 @@ class TestAsFewTasksAsTheJoinNeeds:
         assert shuffles(lake, query) == 0
         assert tasks(lake, query) == [4, 4]
 
+    @pytest.mark.parametrize(
+        ("left", "right", "condition"),
+        [
+            ("days(ts), bucket(3, id)", "days(ts)", "a.ts = b.ts"),
+            ("country, k, bucket(6, id)", "bucket(4, id), k, country", "a.k = b.k"),
+        ],
+    )
+    def test_too_many_although_some_are_not_used(
+        self, lake, spark, joining, left, right, condition
+    ):
+        lake.both("a", LEFT, left)
+        lake.both("b", RIGHT, right)
+        spark.conf.set("spark.sql.phalanx.keyedLeaves", "1")
+        lake.same(f"SELECT a.*, b.y FROM {{db}}.a a FULL JOIN {{db}}.b b ON {condition}")
+
+    def test_after_the_partitioning_has_changed(self, lake, joining):
+        lake.both("a", LEFT, "days(ts), bucket(8, id)")
+        lake.both("b", RIGHT, "months(ts), bucket(4, id)")
+        lake.sql("ALTER TABLE {db}.a ADD PARTITION FIELD country")
+        lake.sql("INSERT INTO {db}.a " + LEFT.replace("range(300)", "range(300, 400)"))
+        lake.copy("a", LEFT.replace("range(300)", "range(400)"))
+        query = "SELECT a.*, b.y FROM {db}.a a FULL JOIN {db}.b b ON a.ts = b.ts AND a.id = b.id"
+        lake.same(query)
+        assert shuffles(lake, query) == 0
+        assert tasks(lake, query) == [8, 8]
+
     def test_groups_of_many_keys_with_few_rows(self, lake, spark, joining):
         lake.both("a", LEFT, "k")
         query = "SELECT k, sum(x), count(DISTINCT id) FROM {db}.a GROUP BY k"
@@ -179,6 +205,11 @@ def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, spark, joining):
         lake.both(name, "SELECT id, 'x' AS x, 'y' AS y FROM range(300000)", "bucket(1, id)")
     large = "SELECT c.*, d.x AS x2, d.y AS y2 FROM {db}.c c JOIN {db}.d d ON c.id = d.id"
     assert "SortMergeJoin" in lake.plan(large)
+    skewed = "SELECT id, IF(id < 299900, 0, CAST(id % 99 AS INT)) AS k, 'x' AS x, 'y' AS y "
+    for name in ("e", "f"):
+        lake.both(name, skewed + "FROM range(300000)", "k")
+    skewed = large.replace(".c c", ".e c").replace(".d d", ".f d") + " AND c.k = d.k"
+    assert "SortMergeJoin" in lake.plan(skewed)
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "10MB")
     assert "BroadcastHashJoin" in lake.plan(query)
 
