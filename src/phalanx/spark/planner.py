@@ -267,6 +267,7 @@ class Planner:
     def plan(self) -> Reply:
         """What is known of the scan before its tasks are made."""
         fields, unkeyed = self._keys
+        keys = self._rows_by_key(fields)
         bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
@@ -276,9 +277,9 @@ class Planner:
             "partitioning": [field.to_key() for field in fields],
             "key_types": types_of(fields),
             "unkeyed": unkeyed,
-            "too_many": self._too_many(fields) if fields else "",
-            "keys": len(self._rows_by_key(fields)),
-            "largest": int(self._rows_by_key(fields).max(initial=0)),
+            "too_many": self._too_many(keys),
+            "keys": len(keys),
+            "largest": int(keys.max(initial=0)),
             "total": self._plan.total,
             "selected": len(self._indices),
             "rows": rows,
@@ -340,7 +341,7 @@ class Planner:
             usable = chosen(usable, scan.keys)
         if usable:
             # Spark's side chooses among the keys, and gives up those that are too many.
-            too_many = "" if scan.chooses_keys else self._too_many(usable)
+            too_many = "" if scan.chooses_keys else self._too_many(self._rows_by_key(usable))
             return ([], too_many) if too_many else (usable, "")
         unable = [field.name for field in fields if not field.can_be_a_key]
         if unable:
@@ -349,13 +350,12 @@ class Planner:
             return [], f"its partitions are of {len(specs)} specs that have no field in common"
         return [], "it is not partitioned by what is read"
 
-    def _too_many(self, fields: Sequence[Reported]) -> str:
+    def _too_many(self, rows: Any) -> str:
         """Why a task for each key would cost more than to shuffle the rows; empty if it would not.
 
-        A task takes some milliseconds, however little it reads.
+        `rows` are those of each key. A task takes some milliseconds, however little it reads.
         """
         bound = resolve(KEYED_LEAVES, confs=self._scan.conf)
-        rows = self._rows_by_key(fields)
         if len(rows) <= bound or rows.sum() >= len(rows) * _ROWS_OF_A_TASK:
             return ""
         name = KEYED_LEAVES.name
