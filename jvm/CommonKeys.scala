@@ -2,10 +2,10 @@ package org.apache.spark.sql.phalanx
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, TransformExpression}
+import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expression, TransformExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
 import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
-import org.apache.spark.sql.catalyst.plans.logical.{Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, SHUFFLE_HASH}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, SHUFFLE_HASH}
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
 import org.apache.spark.sql.internal.SQLConf
@@ -90,11 +90,18 @@ object CommonKeys {
   /** The scan with keys on one side of a join. */
   def scanOf(plan: LogicalPlan): Option[PhalanxScan] = keyed(plan).map(_.scan)
 
-  /** The scan on one side of a join, if nothing but filters and columns is in between. */
+  /** The scan by whose keys the rows of one side of a join are clustered, whatever is done with them in between. */
   private def keyed(plan: LogicalPlan): Option[Side] = plan match {
+    case KeyedScan(scan, keys) => Some(Side(scan, scan.partitioning, keys))
     case Project(_, child) => keyed(child)
     case Filter(_, child) => keyed(child)
-    case KeyedScan(scan, keys) => Some(Side(scan, scan.partitioning, keys))
+    case aggregate: Aggregate =>
+      val groups = AttributeSet(aggregate.groupingExpressions.collect { case column: Attribute => column })
+      keyed(aggregate.child).filter(_.keys.forall(_.references.subsetOf(groups)))
+    case ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, hint) =>
+      val streamed = if (hint == JoinHint.NONE) BuildSides.streamed(kind, left, right) else None
+      val kept = if (BuildSides.right(kind) && areJoined(left, right, keys.zip(others))) Some(left) else None
+      streamed.orElse(kept).flatMap(keyed)
     case _ => None
   }
 
@@ -183,10 +190,20 @@ object HashedJoins {
 /** Which sides of a join Spark can keep in memory. */
 object BuildSides {
   /** Whether Spark broadcasts one of the sides, because it is small. */
-  def areBroadcast(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Boolean = {
-    def isSmall(side: LogicalPlan) = side.stats.sizeInBytes <= SQLConf.get.autoBroadcastJoinThreshold
+  def areBroadcast(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Boolean =
     this.left(kind) && isSmall(left) || this.right(kind) && isSmall(right)
+
+  /** The side that Spark reads row by row while it has the other one in memory, of a join that it broadcasts. */
+  def streamed(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Option[LogicalPlan] = {
+    val (leftBuilt, rightBuilt) = (this.left(kind) && isSmall(left), this.right(kind) && isSmall(right))
+    if (leftBuilt && rightBuilt) Some(if (left.stats.sizeInBytes <= right.stats.sizeInBytes) right else left)
+    else if (leftBuilt) Some(right)
+    else if (rightBuilt) Some(left)
+    else None
   }
+
+  /** Whether Spark broadcasts a plan of this size. */
+  def isSmall(side: LogicalPlan): Boolean = side.stats.sizeInBytes <= SQLConf.get.autoBroadcastJoinThreshold
 
   def left(kind: JoinType): Boolean = kind match {
     case _: InnerLike | RightOuter => true

@@ -2,14 +2,14 @@ package org.apache.spark.sql.phalanx
 
 import java.util
 
-import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
-import org.apache.spark.sql.catalyst.expressions.{Alias, Attribute, AttributeSet, DynamicPruningSubquery, Expression, SubqueryExpression}
+import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruningSubquery, Expression, PredicateHelper, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ReturnAnswer, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
-import org.apache.spark.sql.classic.Strategy
+import org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2Relation, DataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike
@@ -29,8 +29,10 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
     extensions.injectResolutionRule(new OverwriteOptions(_))
     extensions.injectPostHocResolutionRule(_ => CheckNewRowsOnly)
     extensions.injectPostHocResolutionRule(_ => ShowAsCreated)
-    extensions.injectOptimizerRule(_ => MarkScans)
-    extensions.injectPlannerStrategy(_ => KeepUsefulKeys)
+    extensions.injectOptimizerRule { session =>
+      LastRule.in(session)
+      MarkScans
+    }
     // Where a query is planned as it runs, and where it is planned before.
     extensions.injectQueryStagePrepRule(_ => SayWhyShuffled)
     extensions.injectColumnar(_ => new ColumnarRule {
@@ -137,20 +139,45 @@ object SayWhyShuffled extends Rule[SparkPlan] {
 }
 
 /**
+ * Puts `KeepUsefulKeys` behind all of Spark's own rules: only then it is known what is read, and joined with what. Spark
+ * has no extension for that, but a session has a list of rules that come last. A strategy of the planner would come
+ * too late: what it changes is unknown to Spark when it plans a running query again.
+ */
+object LastRule {
+  def in(session: SparkSession): Unit = {
+    val methods = session.asInstanceOf[classic.SparkSession].experimental
+    methods.synchronized {
+      if (!methods.extraOptimizations.contains(KeepUsefulKeys)) methods.extraOptimizations :+= KeepUsefulKeys
+    }
+  }
+}
+
+/**
  * Partition keys cost a task each. Of those that a scan has, only the ones are kept that something above it joins,
  * groups or windows by, so that leaves with the same key share a task. Where none is left, small leaves share
  * tasks whatever their keys. So they do where there are more keys than a shuffle would cost, and where a join would
  * only shuffle the larger side to the keys of the smaller one: Spark may broadcast that one when it has seen how
  * small it is.
  */
-object KeepUsefulKeys extends Strategy {
-  override def apply(plan: LogicalPlan): Seq[SparkPlan] = plan match {
-    // The whole plan comes first, and once; afterwards its parts come, which tell nothing.
-    case ReturnAnswer(whole) =>
-      val changed = HashedJoins(settled(CommonKeys(kept(CheapPruning(whole)))))
-      if (changed.fastEquals(whole)) Nil else planLater(ReturnAnswer(changed)) :: Nil
-    case _ => Nil
+object KeepUsefulKeys extends Rule[LogicalPlan] {
+  override def apply(plan: LogicalPlan): LogicalPlan = plan match {
+    // It may become part of a join, which would have a use for its keys; it comes again with the whole plan.
+    case _: Subquery => plan
+    case _ =>
+      val changed = HashedJoins(settled(CommonKeys(kept(CheapPruning(plan)))))
+      lazy val pairs = relations(plan).zip(relations(changed))
+      changed.transformAllExpressionsWithPruning(_.containsPattern(PLAN_EXPRESSION)) {
+        // What prunes is a part of the plan: Spark reads a broadcast once if both are still the same.
+        case pruning: DynamicPruningSubquery => pruning.withNewPlan(pruning.buildQuery.transform {
+          case relation: DataSourceV2ScanRelation =>
+            pairs.collectFirst { case (before, after) if before == relation => after }.getOrElse(relation)
+        })
+        case subquery: SubqueryExpression => subquery.withNewPlan(apply(subquery.plan))
+      }
   }
+
+  private def relations(plan: LogicalPlan): Seq[DataSourceV2ScanRelation] =
+    plan.collect { case relation: DataSourceV2ScanRelation => relation }
 
   private def kept(plan: LogicalPlan): LogicalPlan = {
     lazy val (wanted, givenUp) = clusteredBy(plan)
@@ -232,17 +259,21 @@ object KeepUsefulKeys extends Strategy {
 /**
  * Spark prunes one side of a join by the keys of the other, and would read the other side once more to collect them.
  * That pays where partitions keep the order of the column. A bucketed column is pruned by few values only: it
- * is left to joins whose other side is small, or broadcast in any case.
+ * is left to joins whose other side is small, or broadcast in any case. Elsewhere the filter is taken out, because
+ * Spark plans a query again with every filter that turns out to be of no use.
  */
-object CheapPruning {
-  /** More rows than this have values in every bucket. */
-  private val FewRows = 100000
+object CheapPruning extends PredicateHelper {
+  /** More rows than this have values in every bucket, or take longer to read than what is pruned by them. */
+  private val FewRows = 10000
 
   def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
     case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruningSubquery]) =>
-      filter.copy(condition = filter.condition.transform {
-        case pruning: DynamicPruningSubquery if isInVain(plan, pruning) => Pruning.onlyInBroadcast(pruning)
-      })
+      val kept = splitConjunctivePredicates(filter.condition).flatMap {
+        case pruning: DynamicPruningSubquery if isInVain(plan, pruning) =>
+          if (BuildSides.isSmall(pruning.buildQuery)) Some(Pruning.onlyInBroadcast(pruning)) else None
+        case other => Some(other)
+      }
+      kept.reduceOption(And).fold(filter.child)(condition => filter.copy(condition = condition))
   }
 
   private def isInVain(plan: LogicalPlan, pruning: DynamicPruningSubquery): Boolean = plan.exists {

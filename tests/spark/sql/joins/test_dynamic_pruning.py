@@ -60,7 +60,7 @@ def test_no_large_side_is_read_twice_to_prune_buckets(lake, planned_at_once, spa
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     try:
         query = "SELECT f.x FROM {db}.facts f JOIN {db}.%s m ON f.id = m.id WHERE m.kind = 1"
-        assert "RuntimeFilters: [dynamicpruningexpression(true)]" in lake.plan(query % "many")
+        assert "dynamicpruning" not in lake.plan(query % "many")
         assert "dynamicpruningexpression(id" in lake.plan(query % "few")
     finally:
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")

@@ -214,6 +214,58 @@ def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, spark, joining):
     assert "BroadcastHashJoin" in lake.plan(query)
 
 
+class TestPlannedAgainWhileItRuns:
+    """Spark plans a query again when a part of it has run, and knows what was decided before."""
+
+    @pytest.fixture(autouse=True)
+    def adaptive(self, lake, spark, joining):
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1000")
+        lake.both("a", LEFT, "bucket(4, id)")
+        lake.both("b", RIGHT, "bucket(8, id)")
+        lake.both("few", "SELECT CAST(id AS INT) AS k, id AS z FROM range(4)")
+
+    def final_plan(self, lake, query):
+        """The plan that has run, without the one that it began with."""
+        frame = lake.sql(query)
+        frame.collect()
+        plan = frame._jdf.queryExecution().executedPlan().toString()
+        return plan.partition("== Initial Plan ==")[0]
+
+    @pytest.mark.parametrize("kind", ["INNER", "LEFT", "LEFT SEMI", "LEFT ANTI"])
+    def test_a_join_behind_a_broadcast(self, lake, kind):
+        query = (
+            "SELECT a.* FROM {db}.a a JOIN {db}.few f ON a.k = f.k "
+            f"{kind} JOIN {{db}}.b b ON a.id = b.id"
+        )
+        lake.same(query)
+        plan = self.final_plan(lake, query)
+        assert "ShuffledHashJoin" in plan
+        assert "Exchange hashpartitioning" not in plan
+        # One broadcast and the result: no part is planned a second time.
+        assert "ResultQueryStage 1" in plan
+        assert "ReusedExchange" not in plan
+
+    @pytest.mark.parametrize("kind", ["INNER", "LEFT SEMI"])
+    def test_a_join_with_groups(self, lake, kind):
+        query = (
+            f"SELECT a.x FROM {{db}}.a a {kind} JOIN (SELECT id, bit_or(k) AS y FROM {{db}}.b "
+            "GROUP BY id HAVING bit_or(k) > 1) b ON a.id = b.id JOIN {db}.few f ON a.k = f.k"
+        )
+        lake.same(query)
+        plan = self.final_plan(lake, query)
+        assert "ShuffledHashJoin" in plan
+        assert "Exchange hashpartitioning" not in plan
+
+    def test_subqueries(self, lake):
+        query = (
+            "SELECT a.id, a.x FROM {db}.a a WHERE a.x > (SELECT avg(b.y) FROM {db}.b b "
+            "JOIN {db}.few f ON b.k = f.k) AND a.id IN (SELECT id FROM {db}.b WHERE y > 20)"
+        )
+        lake.same(query)
+        assert "Exchange hashpartitioning" not in self.final_plan(lake, query)
+
+
 def test_three_tables(lake, joining):
     lake.both("a", LEFT, "bucket(8, id)")
     lake.both("b", RIGHT, "bucket(4, id)")
