@@ -1,5 +1,7 @@
 package org.apache.spark.sql.phalanx
 
+import org.apache.arrow.vector.{DecimalVector, ValueVector}
+
 import org.apache.spark.{JobArtifactSet, TaskContext}
 import org.apache.spark.api.python.{ChainedPythonFunctions, SimplePythonFunction}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -8,7 +10,7 @@ import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, Par
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PhalanxRunner, PythonSQLMetrics}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.types.StructType
+import org.apache.spark.sql.types.{Decimal, StructType}
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, ColumnarBatch}
 
 /** What a task needs to run Python: taken on the driver, used on an executor. */
@@ -47,10 +49,26 @@ class Workers extends Serializable {
  * A column of a batch that stays the runner's. Spark closes what it has consumed, and a struct that
  * is closed forgets its fields, so the next batch could not be loaded into it.
  */
-private class LentVector(parent: ArrowColumnVector, at: Int)
-    extends ArrowColumnVector(parent.getChild(at).asInstanceOf[ArrowColumnVector].getValueVector) {
+private class LentVector(vector: ValueVector) extends ArrowColumnVector(vector) {
   override def close(): Unit = ()
   override def closeIfFreeable(): Unit = ()
+}
+
+/** Decimals. Spark's class makes a BigDecimal of each, although most fit into half of the 16 bytes that each has. */
+private class LentDecimals(vector: DecimalVector) extends LentVector(vector) {
+  override def getDecimal(row: Int, precision: Int, scale: Int): Decimal =
+    if (precision > Decimal.MAX_LONG_DIGITS) super.getDecimal(row, precision, scale)
+    else if (isNullAt(row)) null
+    else Decimal.createUnsafe(vector.getDataBuffer.getLong(row.toLong * DecimalVector.TYPE_WIDTH), precision, scale)
+}
+
+private object LentVector {
+  /** A field of a struct. */
+  def of(parent: ArrowColumnVector, at: Int): LentVector =
+    parent.getChild(at).asInstanceOf[ArrowColumnVector].getValueVector match {
+      case decimals: DecimalVector => new LentDecimals(decimals)
+      case vector => new LentVector(vector)
+    }
 }
 
 /** Reads the batches of a task, as they come from Python and without a copy. */
@@ -77,7 +95,7 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
         val batch = batches.next()
         val parent = batch.column(0).asInstanceOf[ArrowColumnVector]
         val columns: Array[ColumnVector] =
-          if (withoutColumns) Array.empty else schema.indices.map(at => new LentVector(parent, at)).toArray
+          if (withoutColumns) Array.empty else schema.indices.map(LentVector.of(parent, _)).toArray[ColumnVector]
         current = new ColumnarBatch(columns, batch.numRows())
         rows += batch.numRows()
         bytes += parent.getValueVector.getBufferSize

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
 #: How many rows a batch without columns has at most.
 _COUNTED = 1 << 20
+#: Batches of small leaves are joined up to these sizes: each takes Spark as long as thousands of
+#: rows.
+_JOINED_ROWS, _JOINED_BYTES = 16_384, 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class ScanContext:
             return
         values = {PARTITION: piece.partition, LEAF: piece.leaf}
         constants = {name: value for name, value in values.items() if name in self.hidden}
-        for batch in self._scanned(piece):
+        for batch in joined(self._scanned(piece)):
             arrays = [
                 pa.repeat(constants[field.name], batch.num_rows)
                 if field.name in constants
@@ -94,6 +97,27 @@ class ScanContext:
             rows = min(left, _COUNTED)
             yield pa.RecordBatch.from_arrays([pa.nulls(rows, pa.int8())], schema=self.wanted)
             left -= rows
+
+
+def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in fewer batches. Large ones are passed on as they are."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if waiting and (
+            rows + batch.num_rows > _JOINED_ROWS or size + batch.nbytes > _JOINED_BYTES
+        ):
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 @dataclass(frozen=True)
