@@ -199,6 +199,7 @@ class PhalanxScan(
       "clusters" -> !options.containsKey(MarkScans.Unclustered),
       "keys" -> chosen,
       "chooses_keys" -> options.containsKey(MarkScans.Planned),
+      "joins" -> (options.containsKey(MarkScans.Planned) && !options.containsKey(MarkScans.Alone)),
       Cluster.now,
       Confs.now))
 
@@ -319,11 +320,17 @@ class PhalanxScan(
       .fold(OptionalLong.empty())(value => OptionalLong.of(value.asLong()))
     override def numRows(): OptionalLong = known("rows")
 
-    /** What the rows take in memory. Files are compressed, and Spark broadcasts by this size. */
+    /**
+     * What the rows that filters leave take in memory, about. Files are compressed, and Spark broadcasts by this size.
+     * The number of rows is that before the filters: Spark's cost-based optimizer judges these itself.
+     */
     override def sizeInBytes(): OptionalLong = {
       val stored = known("bytes")
       if (stored.isEmpty || numRows().isEmpty) stored
-      else OptionalLong.of(math.max(stored.getAsLong, numRows().getAsLong * (8 + struct.defaultSize)))
+      else {
+        val all = math.max(stored.getAsLong, numRows().getAsLong * (8 + struct.defaultSize))
+        OptionalLong.of((all * plan.get("share").asDouble()).toLong)
+      }
     }
 
     override def columnStats(): util.Map[NamedReference, ColumnStatistics] =

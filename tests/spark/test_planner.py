@@ -106,6 +106,44 @@ def transform(name, column, *constants):
     return {"name": name, "args": [*values, {"column": [column]}]}
 
 
+class TestShareThatFiltersLeave:
+    """Spark decides by it whether a table is broadcast."""
+
+    @pytest.fixture
+    def table(self, root):
+        table = phalanx.create(root, SCHEMA, ["g"])
+        table.append([{"id": n, "g": n % 50, "h": str(n)} for n in range(5000)])
+        return table
+
+    def share(self, table, operator, constant, column="id", joins=True):
+        number = {"value": constant, "type": '"long"'}
+        scan = ScanSettings(
+            schema=json.dumps(spark_schema(table.schema)),
+            cluster=Cluster(2, 1 << 27),
+            filters=[{"call": operator, "args": [{"column": [column]}, number]}],
+            joins=joins,
+        )
+        return Planner(table._snapshot, scan, "UTC").plan()["share"]
+
+    def test_a_range(self, table):
+        assert self.share(table, "<", 2500) == pytest.approx(0.5, abs=0.02)
+        assert self.share(table, ">=", 0) == 1
+        assert self.share(table, "<", 2500, joins=False) == 1
+
+    def test_never_less_than_an_eighth(self, table):
+        assert self.share(table, "=", 7) == 1 / 8
+
+    def test_partitions_that_are_pruned_count_already(self, table):
+        assert self.share(table, "<", 5, column="g") == 1
+
+    def test_nothing_is_known(self, table, root):
+        weak = phalanx.create(root / "weak", SCHEMA, ["g"], transactions="weak")
+        weak.append([{"id": 1, "g": 1, "h": "a"}])
+        assert self.share(weak, "<", 0) == 1
+        empty = phalanx.create(root / "empty", SCHEMA, ["g"])
+        assert self.share(empty, "<", 0) == 1
+
+
 class TestChosenKeys:
     """Spark's side has seen the keys, and asks for those that the query can use."""
 

@@ -16,6 +16,7 @@ import numpy as np
 from phalanx.lru import LruCache
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
 from phalanx.model.schema import TableSchema
+from phalanx.model.selectivity import share_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.spark.conf import KEYED_LEAVES, resolve
 from phalanx.spark.dispatch import Reply, operation
@@ -29,12 +30,18 @@ from phalanx.spark.types import is_finer
 from phalanx.storage.records import LeafRow
 from phalanx.table.plan import Plan, values_of
 from phalanx.transaction.snapshot import Snapshot
+from phalanx.transaction.view import read_statistics
 
 #: Up to how many leaves the tasks come with the plan, which saves a call.
 _FEW_LEAVES = 16
 _KEPT = 8
 #: A key with so many rows is worth a task of its own: to shuffle them would take longer.
 _ROWS_OF_A_TASK = 20_000
+#: By how many leaves it is judged how many rows a filter leaves.
+_SAMPLED = 32
+#: Filters are never taken to leave less than this share. Values may be spread unevenly, and Spark
+#: broadcasts what seems to be small.
+_LEAST_LEFT = 1 / 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +193,7 @@ def _metadata_plan(handle: Handle) -> Reply:
         "selected": 1,
         "rows": None,
         "bytes": None,
+        "share": 1.0,
         "summary": f"version {handle.version}",
     }
 
@@ -284,8 +292,26 @@ class Planner:
             "selected": len(self._indices),
             "rows": rows,
             "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._tasks.share),
+            "share": self._share_left() if rows and self._scan.joins else 1.0,
             "summary": self._summary(),
         }
+
+    def _share_left(self) -> float:
+        """About which share of the rows the filters leave, judged by some of the leaves."""
+        leaves, certain = self._snapshot.leaves, self._plan.certain[self._indices]
+        counts = leaves.row_counts[self._indices]
+        doubtful = self._indices[~certain & (counts > 0)]
+        if not len(doubtful):
+            return 1.0
+        rows = leaves.rows(doubtful[:: -(-len(doubtful) // _SAMPLED)])
+        known = read_statistics(self._snapshot, rows)
+        sampled = kept = 0.0
+        for row in rows:
+            where, count = self._plan.residual(row.index), row.row_count or 0
+            sampled += count
+            kept += count * share_of(where or EVERYTHING, known.get(row.object_id, {}), count)
+        share = (counts[certain].sum() + counts[~certain].sum() * kept / sampled) / counts.sum()
+        return max(_LEAST_LEFT, float(share))
 
     def _ready(self) -> dict[str, list[Reply]]:
         """The tasks of a small scan: with keys, and also packed where that makes a difference.

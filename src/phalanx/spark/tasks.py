@@ -65,6 +65,8 @@ class ScanSettings:
     keys: Sequence[Any] | None = None
     #: Whether Spark's side chooses among the keys, once it has seen them.
     chooses_keys: bool = False
+    #: Whether the query joins tables: then it matters how many rows the filters leave.
+    joins: bool = False
     #: The session's confs.
     conf: Mapping[str, str] = field(default_factory=dict)
 

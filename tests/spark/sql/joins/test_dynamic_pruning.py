@@ -151,3 +151,19 @@ def test_the_size_is_that_in_memory(lake):
     lake.sql("CREATE TABLE {db}.t AS SELECT 1L AS a, 2L AS b, id % 2 AS c FROM range(100000)")
     plan = lake.sql("SELECT a, c FROM {db}.t")._jdf.queryExecution().optimizedPlan()
     assert plan.stats().sizeInBytes() == 100_000 * (8 + 8 + 8)
+
+
+def test_the_size_is_that_of_the_rows_that_filters_leave(lake):
+    """Judged by the bounds of columns, and only where tables are joined."""
+    lake.sql("CREATE TABLE {db}.t AS SELECT id AS a, 2L AS b FROM range(100000)")
+    lake.sql("CREATE TABLE {db}.u AS SELECT id AS a FROM range(10)")
+
+    def size(condition):
+        query = f"SELECT t.b FROM {{db}}.t t JOIN {{db}}.u u ON t.a = u.a WHERE {condition}"
+        leaves = lake.sql(query)._jdf.queryExecution().optimizedPlan().collectLeaves()
+        return max(leaves.apply(at).stats().sizeInBytes() for at in range(leaves.size()))
+
+    whole = 100_000 * (8 + 8 + 8)
+    assert size("t.b > 0") == whole
+    assert size("t.a < 50000") == pytest.approx(whole / 2, rel=0.01)
+    assert size("t.a = 3") == whole / 8
