@@ -101,3 +101,28 @@ class TestOptions:
     def test_they_must_be_strings(self):
         with pytest.raises(InvalidInput, match="strings to strings: 'timeout' has a int"):
             Location("s3://lake/t", {"timeout": 5})
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ("region=x", "a dict of strings, not a str"),
+            ({"google_storage_token": "hush\n"}, "line break"),
+            ({"endpoint": "127.0.0.1:9"}, "begin it with http://"),
+            ({"base_url": "localhost"}, "begin it with http://"),
+        ],
+    )
+    def test_what_would_crash_lance_is_refused(self, options, reason):
+        with pytest.raises(InvalidInput, match=reason) as refused:
+            Location("gs://lake/t", options)
+        assert "hush" not in str(refused.value)
+
+    def test_a_password_in_an_address_is_not_shown(self):
+        location = Location("gs://lake/t", {"base_url": "http://me:hush@127.0.0.1:9"})
+        text = "Error performing GET http://me:hush@127.0.0.1:9/lake?x=a@b"
+        assert location.reason(OSError(text)) == (
+            "Error performing GET http://***@127.0.0.1:9/lake?x=a@b"
+        )
+
+    def test_another_name_of_google_cloud_storage(self):
+        with pytest.raises(InvalidInput, match="gs://lake/t"):
+            Location("gcs://lake/t")

@@ -148,7 +148,10 @@ class TestCredentials:
             ({"service_account_key": '{"disable_oauth": "hush-hush"}'}, unread),
             ({"service_account_key": broken}, unread),
             ({"service_account": file, "service_account_key": key}, "is given twice"),
-            ({"bearer_token": "hush-hush"}, "401 Unauthorized"),
+            ({"bearer_token": "hush-hush"}, "refused the credentials (401 Unauthorized)"),
+            ({"allow_http": "yess"}, "a storage option has a value that it cannot have"),
+            ({"timeout": "soon"}, "a storage option has a value that it cannot have"),
+            ({"proxy_url": "http://:"}, "is not a URL"),
         ):
             options = {**place, **options, "client_max_retries": "0"}
             for call in (

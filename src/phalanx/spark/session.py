@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import warnings
@@ -41,6 +42,8 @@ _OPTIMIZATIONS = {
 }
 
 
+#: The conf of a storage option, which may be a secret.
+_STORAGE_OPTION = re.compile(rf"{re.escape(CATALOG_PREFIX)}[^.]+[.]{re.escape(STORAGE_PREFIX)}.+")
 #: Confs that Spark reads only when it starts.
 _AT_START = ("spark.jars", "spark.sql.extensions", "spark.redaction.regex")
 #: What Spark redacts by default, and the names that object stores have for secrets.
@@ -114,14 +117,7 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     confs = _conf(warehouse, catalog, storage_options)
     if running is None:
-        builder = SparkSession.builder
-        if master is not None:
-            builder = builder.master(master)
-        builder = builder.config(map=dict[str, Any](_together(confs, conf or {})))
-        with warnings.catch_warnings():
-            # Spark's launcher forks before it starts Java, and does not use Lance after that.
-            warnings.filterwarnings("ignore", "lance is not fork-safe")
-            spark = builder.getOrCreate()
+        spark = _started(master, _together(confs, conf or {}))
     else:
         spark = _added(running, catalog, confs, conf or {})
     if minor_of(spark.version) != minor():
@@ -131,6 +127,24 @@ def session(
         )
     register(spark)
     return spark
+
+
+def _started(master: str | None, confs: Mapping[str, str]) -> Any:
+    """A session of its own. Others can read Java's command line, so it gets no storage options."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    at_start = SparkConf()
+    if master is not None:
+        at_start.setMaster(master)
+    for key, value in confs.items():
+        if not _STORAGE_OPTION.fullmatch(key):
+            at_start.set(key, value)
+    with warnings.catch_warnings():
+        # Spark's launcher forks before it starts Java, and does not use Lance after that.
+        warnings.filterwarnings("ignore", "lance is not fork-safe")
+        SparkContext.getOrCreate(at_start)
+    return SparkSession.builder.config(map=dict[str, Any](confs)).getOrCreate()
 
 
 def _together(confs: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:

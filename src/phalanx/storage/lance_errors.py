@@ -84,6 +84,20 @@ _SETUP = (
         "GOOGLE_APPLICATION_CREDENTIALS",
     ),
     (
+        re.compile("Generic Config error: failed to parse"),
+        "a storage option has a value that it cannot have: 'true' and 'false' are for those that "
+        "allow something, and times are written like '30s'",
+    ),
+    (
+        re.compile("Generic HTTP client error: builder error"),
+        "the storage option proxy_url, or another address among the options, is not a URL",
+    ),
+    (
+        re.compile("401 Unauthorized"),
+        "the store has refused the credentials (401 Unauthorized): correct those that the storage "
+        "options or the environment give",
+    ),
+    (
         re.compile("One of service account path or service account key may be provided"),
         "a service account is given twice, by a file and by a key: keep one of the storage options "
         "service_account and service_account_key, and unset GOOGLE_SERVICE_ACCOUNT or "

@@ -63,6 +63,10 @@ class Location:
         if not self.is_local:
             object_store.check_uri(text)
         self.uri = os.path.abspath(text) if self.is_local else text.rstrip("/")
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidInput(
+                f"storage_options are a dict of strings, not a {type(options).__name__}"
+            )
         self.options: dict[str, str] | None = dict(options) if options else None
         object_store.check_options(self.options or {})
         self.declaration = declaration

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import glob
 import itertools
 import os
@@ -11,9 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow.dataset import Dataset, dataset
+from pyarrow.fs import GcsFileSystem
 
 from phalanx.errors import InvalidInput
 
+#: How long Google Cloud Storage is asked for a file.
+_GOOGLE_PATIENCE = dt.timedelta(seconds=20)
 #: File formats by the ending of a file's name.
 _FORMATS = {
     ".parquet": "parquet",
@@ -100,6 +104,10 @@ def _files(path: str) -> Dataset:
             "files is read with phalanx.interop.parquet.import_, or as a pyarrow dataset"
         )
     try:
+        if path.startswith("gs://"):
+            # By default it looks for credentials for a quarter of an hour.
+            store = GcsFileSystem(retry_time_limit=_GOOGLE_PATIENCE)
+            return dataset(path.removeprefix("gs://"), filesystem=store, format=formats.pop())
         return dataset(paths, format=formats.pop())
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         array = next((name for name in names if _is_json_array(name)), None)

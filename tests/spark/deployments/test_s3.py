@@ -12,6 +12,17 @@ from tests.spark.deployments.steps import (
     refusals,
 )
 
+#: The command lines of every Spark that runs on this machine.
+JAVA = """
+import contextlib, glob
+result = []
+for path in glob.glob("/proc/[0-9]*/cmdline"):
+    with contextlib.suppress(OSError), open(path, errors="replace") as file:
+        command = file.read()
+        if "SparkSubmit" in command:
+            result.append(command)
+"""
+
 
 @pytest.fixture(scope="module")
 def driver(s3_options, bridge, tmp_path_factory):
@@ -68,6 +79,13 @@ def test_object_store(driver, names, s3_options, subtests):
         shown = everything_shown(driver)
         assert "phalanx lake.db.t" in shown
         assert secret not in shown
+    with subtests.test("the command line of Java does not tell them"):
+        commands = driver.python(JAVA)
+        assert any("local[2]" in command for command in commands)
+        assert not any(".storage." in command for command in commands)
+    with subtests.test("another session has them too"):
+        count = "result = spark.newSession().sql('SELECT * FROM lake.db.t').count()"
+        assert driver.python(count) == 1
     with subtests.test("errors do not tell them"):
         refused = refusals(
             driver,
