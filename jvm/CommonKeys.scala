@@ -169,7 +169,7 @@ object CommonKeys {
  */
 object HashedJoins {
   /** What the rows of the largest key may take in memory: what is looked up cannot be spilled. */
-  private val MostBytes = 8L << 20
+  private val MostBytes = 16L << 20
 
   def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
     case join @ ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, JoinHint.NONE)
