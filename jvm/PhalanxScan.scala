@@ -97,8 +97,17 @@ private object ReadOptions {
   }
 }
 
+/** How large an answer may be, at most: Spark takes what it knows nothing of for larger than everything. */
+private class AnswerSize(reply: JsonNode, struct: StructType) extends Statistics {
+  private val most = Option(reply.get("most")).filterNot(_.isNull).map(_.asLong())
+  override def numRows(): OptionalLong = OptionalLong.empty()
+  override def sizeInBytes(): OptionalLong =
+    most.fold(OptionalLong.empty())(rows => OptionalLong.of(math.max(1, rows) * (8 + struct.defaultSize)))
+}
+
 /** Rows that the manifest has answered: no leaf is opened for them. */
-class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends LocalScan {
+class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends LocalScan with SupportsReportStatistics {
+  override def estimateStatistics(): Statistics = new AnswerSize(reply, struct)
   def this(table: PhalanxTable, reply: JsonNode) = this(
     s"phalanx ${table.name()} ${reply.get("summary").asText()}", Json.struct(reply.get("schema")), reply)
 
@@ -109,8 +118,9 @@ class PhalanxAnswer(text: String, struct: StructType, reply: JsonNode) extends L
 }
 
 /** Rows of groups: tasks read the leaves for which the manifest has no answer, and aggregate their rows. */
-class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan with Batch {
+class PhalanxPartialAnswer(table: PhalanxTable, reply: JsonNode) extends Scan with Batch with SupportsReportStatistics {
   private val struct = Json.struct(reply.get("schema"))
+  override def estimateStatistics(): Statistics = new AnswerSize(reply, struct)
 
   /** Positions of the columns that are constant within a task; empty if tasks are not split by key. */
   val keys: Seq[Int] = Json.each(reply.get("keys")).map(_.asInt())

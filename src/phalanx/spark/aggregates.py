@@ -207,9 +207,12 @@ class _Answer:
         terms = [group.term for group in groups] + [function.term for function in functions]
         read = frozenset().union(*(term.columns for term in terms if term is not None))
         columns = [name for name in self._schema.tagged.names if name in read]
+        tasks = self._tasks(doubtful, groups, functions, columns, rows, json.dumps(schema))
+        most = len(rows) if not doubtful else self._plan.rows if groups else len(tasks["tasks"])
         return {
             "rows": [[spelled(cell) for cell in row] for row in rows] if not doubtful else [],
-            **self._tasks(doubtful, groups, functions, columns, rows, json.dumps(schema)),
+            **tasks,
+            "most": most,
             "complete": not doubtful,
             "schema": schema,
             "selected": self._plan.selected,

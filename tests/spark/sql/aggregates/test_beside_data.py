@@ -169,3 +169,20 @@ def test_hardly_any_rows_to_a_group(shared_lake):
         query = f"SELECT {column}, sum(id) FROM {{db}}.ids GROUP BY {column}"
         shared_lake.same(query)
         assert (" read, version" in shared_lake.plan(query)) == computed, column
+
+
+@pytest.mark.parametrize("aggregate", ["count(*)", "sum(n)"])
+def test_spark_knows_how_large_an_answer_is(lake, aggregate):
+    """So that it can broadcast one that it joins with."""
+    lake.both("t", ROWS, "k")
+    query = (
+        f"SELECT t.id, g.s FROM {{db}}.t t JOIN (SELECT k, {aggregate} AS s FROM {{db}}.t "
+        "GROUP BY k) g ON t.k = g.k"
+    )
+    lake.same(query)
+    plan = lake.sql(query)._jdf.queryExecution().optimizedPlan()
+    leaves = plan.collectLeaves()
+    sizes = [leaves.apply(at).stats().sizeInBytes() for at in range(leaves.size())]
+    assert len(sizes) == 2
+    assert max(sizes) < 100_000
+    assert "BroadcastHashJoin" in lake.plan(query)
