@@ -1,5 +1,7 @@
 package org.apache.spark.sql.phalanx
 
+import scala.annotation.tailrec
+
 import com.fasterxml.jackson.databind.JsonNode
 
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expression, TransformExpression}
@@ -73,7 +75,17 @@ object CommonKeys {
     def fits: Boolean = !scan.settled.isPacked
   }
 
-  def apply(plan: LogicalPlan): LogicalPlan = {
+  /** A scan is changed for one join at a time, so this goes on until all that are joined with each other agree. */
+  @tailrec
+  def apply(plan: LogicalPlan, passes: Int = MostPasses): LogicalPlan = {
+    val changed = once(plan)
+    if (passes == 0 || changed.fastEquals(plan)) plan else apply(changed, passes - 1)
+  }
+
+  /** Joins are a tree, so that fewer passes than there are tables are enough. */
+  private val MostPasses = 16
+
+  private def once(plan: LogicalPlan): LogicalPlan = {
     val chosen = plan.collect {
       case join @ ExtractEquiJoinKeys(_, left, right, _, _, a, b, _) =>
         for (one <- keyed(a); other <- keyed(b); (mine, its) <- common(one, other, left.zip(right))
@@ -90,7 +102,10 @@ object CommonKeys {
   /** The scan with keys on one side of a join. */
   def scanOf(plan: LogicalPlan): Option[PhalanxScan] = keyed(plan).map(_.scan)
 
-  /** The scan by whose keys the rows of one side of a join are clustered, whatever is done with them in between. */
+  /**
+   * The scan by whose keys the rows of one side of a join are clustered: behind columns and filters, groups by its keys,
+   * and joins that leave its rows where they are.
+   */
   private def keyed(plan: LogicalPlan): Option[Side] = plan match {
     case KeyedScan(scan, keys) => Some(Side(scan, scan.partitioning, keys))
     case Project(_, child) => keyed(child)
@@ -100,16 +115,19 @@ object CommonKeys {
       keyed(aggregate.child).filter(_.keys.forall(_.references.subsetOf(groups)))
     case ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, hint) =>
       val streamed = if (hint == JoinHint.NONE) BuildSides.streamed(kind, left, right) else None
-      val kept = if (BuildSides.right(kind) && areJoined(left, right, keys.zip(others))) Some(left) else None
-      streamed.orElse(kept).flatMap(keyed)
+      if (streamed.isDefined) streamed.flatMap(keyed)
+      else if (!BuildSides.right(kind)) None
+      else for (one <- keyed(left); other <- keyed(right) if areJoined(one, other, keys.zip(others))) yield one
     case _ => None
   }
 
   /** Whether the keys of both sides of a join are of the columns that they are joined by, all of them. */
   def areJoined(left: LogicalPlan, right: LogicalPlan, equal: Seq[(Expression, Expression)]): Boolean =
-    keyed(left).exists(one => keyed(right).exists(other =>
-      one.keys.forall(key => other.keys.exists(matches(key, _, equal))) &&
-        other.keys.forall(key => one.keys.exists(matches(_, key, equal)))))
+    keyed(left).exists(one => keyed(right).exists(areJoined(one, _, equal)))
+
+  private def areJoined(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Boolean =
+    one.keys.forall(key => other.keys.exists(matches(key, _, equal))) &&
+      other.keys.forall(key => one.keys.exists(matches(_, key, equal)))
 
   /** The keys that both sides have, in one order and equally coarse; none if nothing changes by that. */
   private def common(one: Side, other: Side, equal: Seq[(Expression, Expression)]): Option[(Side, Side)] = {
@@ -171,7 +189,10 @@ object HashedJoins {
   /** What the rows of the largest key may take in memory: what is looked up cannot be spilled. */
   private val MostBytes = 16L << 20
 
-  def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
+  def apply(plan: LogicalPlan): LogicalPlan =
+    if (SQLConf.get.getConf(SQLConf.V2_BUCKETING_ENABLED)) hinted(plan) else plan
+
+  private def hinted(plan: LogicalPlan): LogicalPlan = plan.transform {
     case join @ ExtractEquiJoinKeys(kind, keys, others, _, _, left, right, JoinHint.NONE)
         if CommonKeys.areJoined(left, right, keys.zip(others)) =>
       val (leftBuilt, rightBuilt) = (BuildSides.left(kind), BuildSides.right(kind))
@@ -190,8 +211,7 @@ object HashedJoins {
 /** Which sides of a join Spark can keep in memory. */
 object BuildSides {
   /** Whether Spark broadcasts one of the sides, because it is small. */
-  def areBroadcast(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Boolean =
-    this.left(kind) && isSmall(left) || this.right(kind) && isSmall(right)
+  def areBroadcast(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Boolean = streamed(kind, left, right).isDefined
 
   /** The side that Spark reads row by row while it has the other one in memory, of a join that it broadcasts. */
   def streamed(kind: JoinType, left: LogicalPlan, right: LogicalPlan): Option[LogicalPlan] = {

@@ -6,7 +6,7 @@ import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruningSubquery, Expression, PredicateHelper, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION
@@ -139,7 +139,7 @@ object SayWhyShuffled extends Rule[SparkPlan] {
 }
 
 /**
- * Puts `KeepUsefulKeys` behind all of Spark's own rules: only then it is known what is read, and joined with what. Spark
+ * Puts `KeepUsefulKeys` behind all of Spark's own rules: only then is it known what is read, and joined with what. Spark
  * has no extension for that, but a session has a list of rules that come last. A strategy of the planner would come
  * too late: what it changes is unknown to Spark when it plans a running query again.
  */
@@ -154,27 +154,32 @@ object LastRule {
 
 /**
  * Partition keys cost a task each. Of those that a scan has, only the ones are kept that something above it joins,
- * groups or windows by, so that leaves with the same key share a task. Where none is left, small leaves share
- * tasks whatever their keys. So they do where there are more keys than a shuffle would cost, and where a join would
- * only shuffle the larger side to the keys of the smaller one: Spark may broadcast that one when it has seen how
- * small it is.
+ * groups or windows by, so that leaves with the same key share a task. Small leaves share tasks
+ * whatever their keys if none is left, if a task for each would cost more than a shuffle, or if a join would only shuffle
+ * the larger side to the keys of the smaller one: Spark may broadcast that one when it has seen how small it is.
  */
 object KeepUsefulKeys extends Rule[LogicalPlan] {
   override def apply(plan: LogicalPlan): LogicalPlan = plan match {
     // It may become part of a join, which would have a use for its keys; it comes again with the whole plan.
     case _: Subquery => plan
     case _ =>
-      val changed = HashedJoins(settled(CommonKeys(kept(CheapPruning(plan)))))
-      lazy val pairs = relations(plan).zip(relations(changed))
-      changed.transformAllExpressionsWithPruning(_.containsPattern(PLAN_EXPRESSION)) {
-        // What prunes is a part of the plan: Spark reads a broadcast once if both are still the same.
-        case pruning: DynamicPruningSubquery => pruning.withNewPlan(pruning.buildQuery.transform {
-          case relation: DataSourceV2ScanRelation =>
-            pairs.collectFirst { case (before, after) if before == relation => after }.getOrElse(relation)
-        })
-        case subquery: SubqueryExpression => subquery.withNewPlan(apply(subquery.plan))
-      }
+      val cheap = CheapPruning(plan)
+      val chosen = settled(CommonKeys(kept(cheap)))
+      withSubqueries(HashedJoins(chosen), relations(cheap).zip(relations(chosen)))
   }
+
+  /** A plan with the same done to its subqueries. `pairs` are the relations of the whole plan, before and after. */
+  private def withSubqueries(
+      plan: LogicalPlan, pairs: Seq[(DataSourceV2ScanRelation, DataSourceV2ScanRelation)]): LogicalPlan =
+    plan.transformAllExpressionsWithPruning(_.containsPattern(PLAN_EXPRESSION)) {
+      // What prunes is a part of the plan: Spark reads a broadcast once if both are still the same.
+      case pruning: DynamicPruningSubquery =>
+        val same = CheapPruning(pruning.buildQuery).transform { case relation: DataSourceV2ScanRelation =>
+          pairs.collectFirst { case (before, after) if before == relation => after }.getOrElse(relation)
+        }
+        pruning.withNewPlan(withSubqueries(HashedJoins(same), pairs))
+      case subquery: SubqueryExpression => subquery.withNewPlan(apply(subquery.plan))
+    }
 
   private def relations(plan: LogicalPlan): Seq[DataSourceV2ScanRelation] =
     plan.collect { case relation: DataSourceV2ScanRelation => relation }
@@ -270,10 +275,16 @@ object CheapPruning extends PredicateHelper {
     case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruningSubquery]) =>
       val kept = splitConjunctivePredicates(filter.condition).flatMap {
         case pruning: DynamicPruningSubquery if isInVain(plan, pruning) =>
-          if (BuildSides.isSmall(pruning.buildQuery)) Some(Pruning.onlyInBroadcast(pruning)) else None
+          if (BuildSides.isSmall(pruning.buildQuery) || asksForBroadcast(plan)) Some(Pruning.onlyInBroadcast(pruning))
+          else None
         case other => Some(other)
       }
       kept.reduceOption(And).fold(filter.child)(condition => filter.copy(condition = condition))
+  }
+
+  private def asksForBroadcast(plan: LogicalPlan): Boolean = plan.exists {
+    case join: Join => Seq(join.hint.leftHint, join.hint.rightHint).flatten.exists(_.strategy.contains(BROADCAST))
+    case _ => false
   }
 
   private def isInVain(plan: LogicalPlan, pruning: DynamicPruningSubquery): Boolean = plan.exists {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PARTITION, LEAF, ROW_ID = "_partition", "_leaf", "_rowid"
 #: How many rows a batch without columns has at most.
 _COUNTED = 1 << 20
-#: Batches of small leaves are joined up to these sizes: each takes Spark as long as thousands of
+#: Batches of small leaves are joined up to these sizes: a batch costs Spark as much as thousands of
 #: rows.
 _JOINED_ROWS, _JOINED_BYTES = 16_384, 4 * 1024 * 1024
 
@@ -73,7 +73,7 @@ class ScanContext:
             return
         values = {PARTITION: piece.partition, LEAF: piece.leaf}
         constants = {name: value for name, value in values.items() if name in self.hidden}
-        for batch in joined(self._scanned(piece)):
+        for batch in self._scanned(piece):
             arrays = [
                 pa.repeat(constants[field.name], batch.num_rows)
                 if field.name in constants
@@ -112,6 +112,9 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
+        if rows >= _JOINED_ROWS or size >= _JOINED_BYTES:
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield _one(waiting)
 
@@ -128,8 +131,8 @@ class ReadTask:
     pieces: Sequence[Piece]
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece in self.pieces:
-            yield from self.context.batches(piece)
+        # Their schemas are equal only once they are Spark's: leaves may differ in what is nullable.
+        yield from joined(b for piece in self.pieces for b in self.context.batches(piece))
         for _ in nothing:
             pass
 

@@ -74,6 +74,45 @@ def test_a_broadcast_is_read_once_however_many_keys_it_has(lake, planned_at_once
     assert "SubqueryBroadcast" in lake.plan(query)
 
 
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_what_prunes_is_the_broadcast_that_is_joined(lake, spark, adaptive):
+    """Although joins by keys in it are hashed."""
+    lake.both("facts", FACTS, "days(ts)")
+    lake.both("a", FACTS, "bucket(4, id)")
+    lake.both("b", FACTS, "bucket(8, id)")
+    query = (
+        "SELECT /*+ BROADCAST(x) */ f.id, x.y FROM {db}.facts f JOIN (SELECT a.ts, b.x AS y "
+        "FROM {db}.a a JOIN {db}.b b ON a.id = b.id WHERE a.k = 7) x ON f.ts = x.ts"
+    )
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        lake.same(query)
+        plan = after(lake, query)
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+        spark.conf.set("spark.sql.adaptive.enabled", "true")
+    assert "ShuffledHashJoin" in plan
+    assert "partitions 1/40, pruned by: join keys" in plan
+    assert "SubqueryBroadcast" in plan
+
+
+def test_a_hint_to_broadcast(lake, planned_at_once, spark):
+    """Then many rows prune buckets, too: they are read in any case."""
+    lake.both("facts", "SELECT id, id AS x FROM range(20000)", "bucket(16, id)")
+    lake.both("dims", "SELECT id, id AS y FROM range(20000)")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1000")
+    query = (
+        "SELECT /*+ BROADCAST(d) */ f.x FROM {db}.facts f JOIN {db}.dims d ON f.id = d.id "
+        "WHERE d.y = 5"
+    )
+    try:
+        lake.same(query)
+        assert "partitions 1/16, pruned by: join keys" in after(lake, query)
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
 def test_with_coarser_keys(lake, planned_at_once, spark):
     """The keys that Spark has planned by stay the same when a join prunes partitions."""
     lake.both("facts", FACTS, "days(ts), bucket(6, id)")

@@ -176,6 +176,19 @@ class TestAsFewTasksAsTheJoinNeeds:
         assert shuffles(lake, query) == 0
         assert tasks(lake, query) == [8, 8]
 
+    def test_a_chain_of_joins(self, lake, joining):
+        """All of them agree, also where only the last one asks for coarser keys."""
+        lake.both("a", LEFT, "days(ts)")
+        lake.both("b", RIGHT, "days(ts)")
+        lake.both("c", LEFT, "years(ts)")
+        query = (
+            "SELECT a.*, b.y FROM {db}.a a JOIN {db}.b b ON a.ts = b.ts "
+            "LEFT SEMI JOIN {db}.c c ON a.ts = c.ts AND a.id = c.id"
+        )
+        lake.same(query)
+        assert shuffles(lake, query) == 0
+        assert tasks(lake, query) == [1, 1, 1]
+
     def test_groups_of_many_keys_with_few_rows(self, lake, spark, joining):
         lake.both("a", LEFT, "k")
         query = "SELECT k, sum(x), count(DISTINCT id) FROM {db}.a GROUP BY k"
@@ -199,6 +212,9 @@ def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, spark, joining):
         assert "Sort " not in plan
     by_another_column = "SELECT a.*, b.y FROM {db}.a a JOIN {db}.b b ON a.k = b.k"
     assert "SortMergeJoin" in lake.plan(by_another_column)
+    spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "false")
+    assert "SortMergeJoin" in lake.plan(query)  # each part is then as large as Spark makes it
+    spark.conf.set("spark.sql.sources.v2.bucketing.enabled", "true")
     hinted = "SELECT /*+ MERGE(b) */ * FROM {db}.a a JOIN {db}.b b ON a.id = b.id"
     assert "SortMergeJoin" in lake.plan(hinted)
     for name in ("c", "d"):

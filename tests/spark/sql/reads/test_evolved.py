@@ -134,3 +134,12 @@ def test_ids_stay_with_their_table(lake):
         assert b"__FIELD_ID" not in lake.open(name).schema.serialize().to_pybytes()
     lake.sql("INSERT INTO {db}.k SELECT id, x FROM {db}.j")
     assert lake.rows("SELECT * FROM {db}.k") == [(1, (1,))]
+
+
+def test_partitions_that_differ_in_what_is_nullable(lake):
+    """Their rows are read together."""
+    lake.sql("CREATE TABLE {db}.n (id BIGINT NOT NULL, p INT, v INT NOT NULL) PARTITIONED BY (p)")
+    lake.sql("INSERT INTO {db}.n SELECT id, 1, CAST(id AS INT) FROM range(3)")
+    lake.sql("ALTER TABLE {db}.n ALTER COLUMN v DROP NOT NULL")
+    lake.sql("INSERT INTO {db}.n SELECT id, 2, NULL FROM range(3)")
+    assert lake.rows("SELECT p, v FROM {db}.n") == [(1, 0), (1, 1), (1, 2), *[(2, None)] * 3]
