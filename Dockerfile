@@ -16,10 +16,13 @@ WORKDIR /opt/phalanx
 
 # Compiles the bridge, too, so that the server starts at once.
 RUN mkdir -p "$PHALANX_CACHE" && python <<'PYTHON'
+import os
 from phalanx.spark import conf
 
 with open("phalanx.conf", "w") as file:
+    os.chmod("phalanx.conf", 0o600)
     for name, value in conf(warehouse="/lake").items():
+        value = value.replace("\\", "\\\\")  # Spark reads \n as a line break
         file.write(f"{name} {value}\n")
 PYTHON
 

@@ -97,7 +97,7 @@ class TestDockerfile:
 
     def test_the_confs_are_written_as_in_the_docs(self):
         block = re.search(
-            r"```python\n(from phalanx.spark import conf\n.*?)```", self.docs, re.DOTALL
+            r"```python\n(import os\nfrom phalanx.spark import conf\n.*?)```", self.docs, re.DOTALL
         )
         assert block[1].replace('"lake"', '"/lake"') in self.dockerfile
 
