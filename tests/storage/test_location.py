@@ -116,6 +116,9 @@ class TestOptions:
             Location("gs://lake/t", options)
         assert "hush" not in str(refused.value)
 
+    def test_a_choice_of_an_endpoint_is_not_an_address(self):
+        Location("az://lake/t", {"azure_use_fabric_endpoint": "true"})
+
     def test_a_password_in_an_address_is_not_shown(self):
         location = Location("gs://lake/t", {"base_url": "http://me:hush@127.0.0.1:9"})
         text = "Error performing GET http://me:hush@127.0.0.1:9/lake?x=a@b"

@@ -55,7 +55,8 @@ def check_options(options: Mapping[str, str]) -> None:
                 f"the storage option {name!r} has a space or a line break at one of its ends: "
                 "leave it out"
             )
-        if name.lower().endswith(("endpoint", "base_url")) and "://" not in value:
+        is_address = name.lower().endswith(("endpoint", "base_url")) and "use_" not in name.lower()
+        if is_address and "://" not in value:
             raise InvalidInput(
                 f"the storage option {name!r} is an address: begin it with http:// or https://"
             )

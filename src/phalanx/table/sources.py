@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyarrow.dataset import Dataset, dataset
-from pyarrow.fs import GcsFileSystem
 
 from phalanx.errors import InvalidInput
 
@@ -105,6 +104,8 @@ def _files(path: str) -> Dataset:
         )
     try:
         if path.startswith("gs://"):
+            from pyarrow.fs import GcsFileSystem  # not every build of pyarrow has it
+
             # By default it looks for credentials for a quarter of an hour.
             store = GcsFileSystem(retry_time_limit=_GOOGLE_PATIENCE)
             return dataset(path.removeprefix("gs://"), filesystem=store, format=formats.pop())
