@@ -1,6 +1,7 @@
 package org.apache.spark.sql.phalanx
 
-import org.apache.arrow.vector.{DecimalVector, ValueVector}
+import org.apache.arrow.vector.ValueVector
+import org.apache.arrow.vector.complex.StructVector
 
 import org.apache.spark.{JobArtifactSet, TaskContext}
 import org.apache.spark.api.python.{ChainedPythonFunctions, SimplePythonFunction}
@@ -10,7 +11,7 @@ import org.apache.spark.sql.connector.read.{InputPartition, PartitionReader, Par
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.{ArrowPythonRunner, PhalanxRunner, PythonSQLMetrics}
 import org.apache.spark.sql.internal.SQLConf
-import org.apache.spark.sql.types.{Decimal, StructType}
+import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnVector, ColumnarBatch}
 
 /** What a task needs to run Python: taken on the driver, used on an executor. */
@@ -45,32 +46,6 @@ class Workers extends Serializable {
       PythonSQLMetrics.pythonOtherMetricsDesc.keys).map(_ -> new SQLMetric("sum", -1)).toMap
 }
 
-/**
- * A column of a batch that stays the runner's. Spark closes what it has consumed, and a struct that
- * is closed forgets its fields, so the next batch could not be loaded into it.
- */
-private class LentVector(vector: ValueVector) extends ArrowColumnVector(vector) {
-  override def close(): Unit = ()
-  override def closeIfFreeable(): Unit = ()
-}
-
-/** Decimals. Spark's class makes a BigDecimal of each, although most fit into half of the 16 bytes that each has. */
-private class LentDecimals(vector: DecimalVector) extends LentVector(vector) {
-  override def getDecimal(row: Int, precision: Int, scale: Int): Decimal =
-    if (precision > Decimal.MAX_LONG_DIGITS) super.getDecimal(row, precision, scale)
-    else if (isNullAt(row)) null
-    else Decimal.createUnsafe(vector.getDataBuffer.getLong(row.toLong * DecimalVector.TYPE_WIDTH), precision, scale)
-}
-
-private object LentVector {
-  /** A field of a struct. */
-  def of(parent: ArrowColumnVector, at: Int): LentVector =
-    parent.getChild(at).asInstanceOf[ArrowColumnVector].getValueVector match {
-      case decimals: DecimalVector => new LentDecimals(decimals)
-      case vector => new LentVector(vector)
-    }
-}
-
 /** Reads the batches of a task, as they come from Python and without a copy. */
 class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends PartitionReaderFactory {
   private val workers = new Workers
@@ -94,13 +69,19 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
       override def next(): Boolean = batches.hasNext && {
         val batch = batches.next()
         val parent = batch.column(0).asInstanceOf[ArrowColumnVector]
-        val columns: Array[ColumnVector] =
-          if (withoutColumns) Array.empty else schema.indices.map(LentVector.of(parent, _)).toArray[ColumnVector]
-        current = new ColumnarBatch(columns, batch.numRows())
+        current = new ColumnarBatch(columns(parent), batch.numRows())
         rows += batch.numRows()
         bytes += parent.getValueVector.getBufferSize
         true
       }
+
+      private def columns(parent: ArrowColumnVector): Array[ColumnVector] =
+        if (withoutColumns) Array.empty
+        else {
+          val struct = parent.getValueVector.asInstanceOf[StructVector]
+          schema.indices.map(at => BatchColumn.of(struct.getChildByOrdinal(at).asInstanceOf[ValueVector], schema(at).dataType))
+            .toArray
+        }
 
       override def get(): ColumnarBatch = current
 
