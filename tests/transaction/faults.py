@@ -43,6 +43,11 @@ class Interrupts:
         try:
             yield
             self._usual = 0.9 * self._usual + 0.1 * (time.monotonic() - began)
+        except RuntimeError as error:
+            # In the middle of a wait, the lock that Python then fails to release hides the cause.
+            if isinstance(error.__context__, InterruptedByTest):
+                raise InterruptedByTest from error
+            raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
