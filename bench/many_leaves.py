@@ -56,7 +56,7 @@ def main() -> int:
         command = [sys.executable, "-c", COUNT, str(root / "t")]
         count = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         large = table_of(root / "large", LEAVES)
-        few = seconds(lambda: large.delete("ts < '2023-01-01'"))
+        few = seconds(lambda: large.delete("ts < '2023-04-11'"))
         removed = LEAVES - len(large._snapshot.leaves)
         left = len(large._snapshot.leaves)
         many = seconds(lambda: large.delete("ts < '2025-01-01'"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -57,20 +58,26 @@ class Compression:
 
         A column whose own metadata tells Lance how to compress it is left alone.
         """
-        words, chosen = dict(self.words), set()
-        for field in schema.tagged:
-            id = field_id(field)
-            told = _KEY in (field.metadata or {})
-            word = words.get(id, "none" if told else self.default)
-            if word == "auto":
-                is_chosen = _is_text(field.type) and _is_worth_it(
-                    rows[field.name], (self.table, id)
-                )
-            else:
-                is_chosen = word == "zstd" and (id in words or _may_shrink(field.type))
-            if is_chosen:
-                chosen.add(id)
-        return chosen
+        chosen, tried = _choices(self, schema)
+        worth_it = (id for name, id in tried if _is_worth_it(rows[name], (self.table, id)))
+        return {*chosen, *worth_it}
+
+
+@lru_cache(maxsize=64)
+def _choices(
+    compression: Compression, schema: TableSchema
+) -> tuple[frozenset[int], tuple[tuple[str, int], ...]]:
+    """The ids of the columns that are compressed anyway, and the columns that are tried."""
+    words, chosen, tried = dict(compression.words), set(), []
+    for field in schema.tagged:
+        id = field_id(field)
+        told = _KEY in (field.metadata or {})
+        word = words.get(id, "none" if told else compression.default)
+        if word == "auto" and _is_text(field.type):
+            tried.append((field.name, id))
+        elif word == "zstd" and (id in words or _may_shrink(field.type)):
+            chosen.add(id)
+    return frozenset(chosen), tuple(tried)
 
 
 NO_COMPRESSION = Compression()

@@ -7,6 +7,10 @@
 | `serialized_manifest` of a dataset | many small leaves read as one,    | a dataset of fragments |
 |                                    | and created as copies of one      | a copy of a dataset    |
 | `_take_rows`                       | columns of rows by their ids      | a public `take_rows`   |
+| `_path` of a `DataFile`            | its `path` makes a class each     | a plain property       |
+|                                    | time that it is asked for         |                        |
+| the file of a version              | many new leaves have their first  | a commit to many       |
+|                                    | rows in versions that are alike   | datasets               |
 | files of a full-text index         | table-wide scores need the number | statistics of an index,|
 |                                    | of words in a leaf                | or scores with given   |
 | codes of an IVF_PQ index           | many leaves are searched as one   | a search of many       |
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -29,16 +33,17 @@ import numpy as np
 import pyarrow as pa
 from lance import DatasetBasePath, LanceOperation
 from lance.file import LanceFileReader
-from lance.fragment import FragmentMetadata
+from lance.fragment import DataFile, FragmentMetadata
 from lance.lance import _Session
 from lance.schema import LanceSchema
+
+from phalanx.storage.protobuf import Message, numbers, parse, spell
 
 #: The members of Lance's `Field` message: its id, and its parent's (-1 for none).
 _ID, _PARENT = 3, 4
 _NONE = 2**64 - 1
 #: The member of Lance's `IVF` message that says where partitions begin.
 _IVF_OFFSETS = 2
-_Message = list[tuple[int, int, Any]]
 
 
 def new_session(index_bytes: int) -> Any:
@@ -87,6 +92,11 @@ def open_manifest(
     )
 
 
+def data_path(file: DataFile) -> str:
+    """The path of a data file, relative to the folder of data."""
+    return file._path
+
+
 def take_rows(dataset: Any, ids: Any, columns: Sequence[str]) -> pa.Table:
     """Columns of some rows by their row ids, in that order."""
     return dataset._take_rows(pa.array(ids), columns=list(columns))
@@ -98,70 +108,21 @@ def with_ids(schema: LanceSchema, ids: Mapping[int, int]) -> LanceSchema:
     metadata, *fields = pickled[1]
     renumbered = []
     for raw in fields:
-        message = _parse(bytes(raw))
+        message = parse(bytes(raw))
         parent = _get(message, _PARENT)
         message = _put(message, _ID, ids[_get(message, _ID)])
         message = _put(message, _PARENT, parent if parent == _NONE else ids[parent])
-        renumbered.append(_spell(message))
+        renumbered.append(spell(message))
     return LanceSchema._from_protos(metadata, *renumbered)
 
 
-def _get(message: _Message, number: int) -> int:
+def _get(message: Message, number: int) -> int:
     return next((value for member, _, value in message if member == number), 0)
 
 
-def _put(message: _Message, number: int, value: int) -> _Message:
+def _put(message: Message, number: int, value: int) -> Message:
     kept = [part for part in message if part[0] != number]
     return sorted([*kept, (number, 0, value)], key=lambda part: part[0])
-
-
-def _parse(raw: bytes) -> _Message:
-    message: _Message = []
-    position = 0
-    while position < len(raw):
-        key, position = _number(raw, position)
-        value: Any
-        value, position = _number(raw, position)
-        if key & 7 == 2:
-            end = position + value
-            value, position = raw[position:end], end
-        elif key & 7 != 0:
-            raise ValueError(f"a field of a Lance schema has a value of kind {key & 7}")
-        message.append((key >> 3, key & 7, value))
-    return message
-
-
-def _number(raw: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = raw[position]
-        position += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, position
-
-
-def _spell(message: _Message) -> bytes:
-    return b"".join(
-        part
-        for number, kind, value in message
-        for part in (
-            _varint(number << 3 | kind),
-            _varint(value) if kind == 0 else _varint(len(value)) + value,
-        )
-    )
-
-
-def _varint(value: int) -> bytes:
-    return bytes(_digits(value))
-
-
-def _digits(value: int) -> Iterator[int]:
-    while value > 127:
-        yield value & 127 | 128
-        value >>= 7
-    yield value
 
 
 def text_index_lengths(
@@ -203,8 +164,8 @@ def pq_codes(
     table = file.read_all().to_table()
     if table.schema.names != ["_rowid", "__pq_code"]:
         return None
-    members = {number: value for number, _, value in _parse(bytes(file.read_global_buffer(1)))}
-    starts = np.array([*_packed(members[_IVF_OFFSETS]), table.num_rows], np.int64)
+    members = {number: value for number, _, value in parse(bytes(file.read_global_buffer(1)))}
+    starts = np.array([*numbers(members[_IVF_OFFSETS]), table.num_rows], np.int64)
     flat = table.column("__pq_code").combine_chunks().flatten().to_numpy()
     width = int(stored["num_sub_vectors"])
     codes = np.empty((table.num_rows, width), np.uint8)
@@ -213,10 +174,3 @@ def pq_codes(
         part = flat[low * width : high * width]
         codes[low:high] = part.reshape(width, high - low).T
     return table.column("_rowid").to_numpy(), codes, starts
-
-
-def _packed(raw: bytes) -> Iterator[int]:
-    position = 0
-    while position < len(raw):
-        value, position = _number(raw, position)
-        yield value

@@ -34,10 +34,11 @@ from phalanx.model.dialect import to_text
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema, field_id
-from phalanx.storage import lance_errors
+from phalanx.storage import lance_errors, null_checks
 from phalanx.storage.compression import NO_COMPRESSION, Compression
 from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
+from phalanx.storage.first_versions import FirstCommit
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import manifest_without_rows, open_manifest, take_rows
@@ -61,6 +62,11 @@ from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafR
 EMPTY_VERSION = FIRST_VERSION
 #: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
+#: Rows up to this size are read at once. Lance would read some columns only where a filter matches,
+#: which pays in large files and for wide rows.
+_NARROW_BYTES = 512
+#: By how many files it is judged how large the rows of a leaf are.
+_JUDGED_FILES = 4
 #: The largest batch that is read from a leaf, in bytes and in rows. Lance's default of 8,192 rows
 #: would make many small batches of narrow rows.
 BATCH_BYTES = 8 * 1024 * 1024
@@ -225,20 +231,34 @@ class Leaf:
         """
         self._check_files(delta)
         if base is None:
-            handle = None
-            if delta.added:  # files were written, so the leaf has been created
-                with contextlib.suppress(CorruptTable):
-                    handle = self._numbered(self.open(EMPTY_VERSION))
-            if handle is None:
-                handle = self._numbered(self.created()[0])
-            # Another client may have created the leaf together with rows.
-            if handle.version != EMPTY_VERSION or handle.get_fragments():
-                delta = replace(delta, replaced=True)
-        else:
-            handle = self.open(base)
-            if delta.added and not delta.replaced and not self.is_current(handle):
-                handle, delta = self._brought_up(handle, delta)
+            return self._commit_first(delta)
+        handle = self.open(base)
+        if delta.added and not delta.replaced and not self.is_current(handle):
+            handle, delta = self._brought_up(handle, delta)
         return int(self._commit(handle, delta.operation(self.stored)).version)
+
+    def _commit_first(self, delta: LeafDelta) -> int:
+        """Commit a change to a leaf without rows."""
+        first = None
+        if self.location.is_local and delta == LeafDelta(added=delta.added):
+            fragments = [fragment for part in delta.added for fragment in part.fragments]
+            first = FirstCommit(self.uri, self.stored, fragments)
+            version = first.write()
+            if version is not None:
+                return version
+        handle = None
+        if delta.added:  # files were written, so the leaf has been created
+            with contextlib.suppress(CorruptTable):
+                handle = self._numbered(self.open(EMPTY_VERSION))
+        if handle is None:
+            handle = self._numbered(self.created()[0])
+        # Another client may have created the leaf together with rows.
+        if handle.version != EMPTY_VERSION or handle.get_fragments():
+            delta, first = replace(delta, replaced=True), None
+        committed = self._commit(handle, delta.operation(self.stored))
+        if first is not None:
+            first.learn(committed)
+        return int(committed.version)
 
     def _check_files(self, delta: LeafDelta) -> None:
         """Raise ConflictError for files that would be misread with the table's schema."""
@@ -661,6 +681,19 @@ def fragments_of(location: Location, folder: str, version: int | None) -> list[F
     return sorted(sizes, key=lambda fragment: fragment.id)
 
 
+def _is_narrow(handle: Any) -> bool:
+    """Whether the rows of a dataset are small, judged by its first files, and have no index."""
+    first = itertools.islice(handle.get_fragments(), _JUDGED_FILES)
+    return not handle.has_index and are_narrow([fragment.metadata for fragment in first])
+
+
+def are_narrow(fragments: Sequence[FragmentMetadata]) -> bool:
+    """Whether rows are so small that to read all of them takes less than to choose some first."""
+    size = sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.files)
+    rows = sum(fragment.physical_rows for fragment in fragments)
+    return 0 < size <= rows * _NARROW_BYTES
+
+
 def fragment_size(fragment: FragmentMetadata, indexed: bool = False) -> FragmentSize:
     """The size of a fragment, from Lance's metadata."""
     deletions = fragment.num_deletions
@@ -697,13 +730,24 @@ def scanned(
     given: Given = (),
     whole: bool = False,
     row_ids: bool = False,
+    narrow: bool | None = None,
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """Scan a Lance dataset and yield its rows as rows of the table."""
+    """Scan a Lance dataset and yield its rows as rows of the table.
+
+    `narrow` says whether its rows are small and have no index; None if that is not known yet.
+    """
     # A row is named by its address. In most leaves that is its id, which takes less to read.
     by_address = row_ids and handle.has_stable_row_ids
     # If no column is read, row ids show how many rows there are.
     counted = row_ids or reading.is_counted
+    rest, checked = null_checks.split(where, reading.names)
+    if checked and narrow is None:
+        narrow = _is_narrow(handle)
+    if narrow and options.get("limit") is None:
+        where = rest
+    else:
+        checked = ()
     with evaluating(location, uri, mapping, where, given) as filter:
         scanner = handle.scanner(
             columns=reading.columns,
@@ -721,7 +765,7 @@ def scanned(
             if by_address:
                 names = batch.schema.names
                 batch = batch.rename_columns([ROW_ID if n == ADDRESS else n for n in names])
-            yield reading.batch(batch, row_ids)
+            yield null_checks.without_nulls(reading.batch(batch, row_ids), checked)
 
 
 @contextlib.contextmanager

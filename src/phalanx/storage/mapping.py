@@ -141,6 +141,8 @@ class Reading:
         self, fields: Sequence[pa.Field], sources: Sequence[_Source | _Values | None]
     ) -> None:
         self._columns = list(zip(fields, sources, strict=True))
+        #: The names of the table's columns.
+        self.names = [field.name for field in fields]
         #: The names of the leaf's columns to read.
         self.columns = [source.name for source in sources if isinstance(source, _Source)]
         #: Whether the values of a column are converted.

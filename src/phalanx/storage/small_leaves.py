@@ -32,7 +32,7 @@ from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
 from phalanx.storage.files import DETACHED
 from phalanx.storage.lance_private import manifest_of, open_manifest
-from phalanx.storage.leaf import GONE, Leaf, evaluating, open_leaf, scanned
+from phalanx.storage.leaf import GONE, Leaf, are_narrow, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session
 from phalanx.storage.mapping import mapping_of
 
@@ -71,6 +71,8 @@ class _Part(NamedTuple):
     manifest: bytes | None = None
     #: The schema that the members have. The dataset numbers the same fields from 0.
     shape: Any = None
+    #: Whether their rows are small.
+    narrow: bool = False
 
     def open(self, location: Location) -> Any:
         assert self.manifest is not None
@@ -114,6 +116,8 @@ def scan(
                 batch_size=_BATCH_ROWS,
                 fragment_readahead=_FILES_AHEAD,
                 scan_in_order=in_order,
+                narrow=part.narrow,
+                late_materialization=False if part.narrow else None,
             )
 
 
@@ -297,7 +301,12 @@ def _bundled(
     try:
         manifest = manifest_of(uri, shape, fragments, bases, location.options)
         return _Part(
-            len(run), uri, tuple(len(own_fragments) for _, own_fragments in run), manifest, shape
+            len(run),
+            uri,
+            tuple(len(own_fragments) for _, own_fragments in run),
+            manifest,
+            shape,
+            are_narrow(fragments),
         )
     except (OSError, ValueError) as error:
         # Files of different format versions, for example.

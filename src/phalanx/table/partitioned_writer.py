@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +40,10 @@ FILE_BYTES = properties.FILE_BYTES.default
 #: How many leaves are written concurrently. A thread waits for Lance half of the time, so there are
 #: several for each core: with one for each of two cores, 500 leaves take 1.4 times as long.
 WRITERS = min(16, 4 * (os.cpu_count() or 2))
+#: Groups of at most this many bytes are written by fewer threads: most of their time goes to
+#: Python, of which one thread runs at a time, and more threads only take turns more often.
+_TINY_BYTES = 16 * 1024
+_TINY_WRITERS = min(4, os.cpu_count() or 2)
 
 Keys = tuple[Any, ...]
 
@@ -161,7 +165,7 @@ class PartitionedWriter:
     def _flush(self, groups: list[_Group]) -> None:
         for group in groups:
             self._waiting -= group.size
-        list(self._pool.map(self._write_group, groups))
+        list(self._pool.map(self._write_groups, _shares(groups)))
 
     def _check_place(self, place: Place) -> None:
         """Refuse a dataset of another client in the place of a new leaf, before rows are written.
@@ -176,6 +180,10 @@ class PartitionedWriter:
     def _leaf(self, place: Place) -> Leaf:
         snapshot = self._snapshot
         return Leaf.at(snapshot.location, snapshot.head, place.folder, place.spec.id, place.keys)
+
+    def _write_groups(self, groups: Sequence[_Group]) -> None:
+        for group in groups:
+            self._write_group(group)
 
     def _write_group(self, group: _Group) -> None:
         # Lance writes one chunk twice as fast as several.
@@ -193,6 +201,13 @@ class PartitionedWriter:
         group.statistics = measured if known is None else statistics.merge(known, measured)
         group.written.append(writer.write(table))
         reach("write.files-written")
+
+
+def _shares(groups: Sequence[_Group]) -> list[Sequence[_Group]]:
+    """Groups of rows by the thread that writes them: tiny ones are dealt to a few."""
+    tiny = [group for group in groups if group.size <= _TINY_BYTES]
+    shares: list[Sequence[_Group]] = [[group] for group in groups if group.size > _TINY_BYTES]
+    return shares + [tiny[i::_TINY_WRITERS] for i in range(min(_TINY_WRITERS, len(tiny)))]
 
 
 def split(table: pa.Table, spec: PartitionSpec, schema: Any) -> list[tuple[Keys, pa.Table]]:
