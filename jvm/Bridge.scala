@@ -1,6 +1,9 @@
 package org.apache.spark.sql.phalanx
 
 import java.io.{DataInputStream, DataOutputStream, File}
+import java.nio.ByteBuffer
+import java.nio.charset.StandardCharsets
+import java.security.MessageDigest
 import java.util
 import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.LongAdder
@@ -10,6 +13,7 @@ import scala.sys.process.{Process, ProcessLogger}
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.JsonNode
+import com.google.common.cache.CacheBuilder
 import net.razorvine.pickle.Pickler
 
 import org.apache.spark.{JobArtifactSet, SparkContext, SparkEnv, SparkException}
@@ -51,7 +55,10 @@ object Bridge extends Logging {
 
   private def isLocal: Boolean = SparkEnv.get.conf.get("spark.master", "").startsWith("local")
 
-  private def path: String = PythonUtils.mergePythonPaths(PythonUtils.sparkPythonPath,
+  // Spark looks into its archives to find these, each time.
+  private lazy val archives: String = PythonUtils.sparkPythonPath
+
+  private def path: String = PythonUtils.mergePythonPaths(archives,
     conf("spark.sql.phalanx.pythonPath").getOrElse(""), sys.env.getOrElse("PYTHONPATH", ""))
 
   private def function(interpreter: String, version: String) = {
@@ -98,20 +105,32 @@ object Bridge extends Logging {
     Json.mapper.writeValueAsBytes(Json.node(all))
   }
 
-  def call(op: String, arguments: (String, Any)*): JsonNode = {
+  def call(op: String, arguments: (String, Any)*): JsonNode =
+    Json.mapper.readTree(answered(op, request(op, arguments: _*)))
+
+  /**
+   * The reply to a question about one snapshot, which is always the same, so that it is kept. A query asks some questions
+   * twice, and if it is run again, all of them.
+   */
+  def recall(op: String, arguments: (String, Any)*): JsonNode = {
+    val asked = request(op, arguments: _*)
+    Json.mapper.readTree(Replies(asked)(answered(op, asked)))
+  }
+
+  private def answered(op: String, asked: Array[Byte]): Array[Byte] = {
     val started = System.nanoTime()
-    val reply = Json.mapper.readTree(ask(op, request(op, arguments: _*)))
+    val bytes = ask(op, asked)
     val took = System.nanoTime() - started
     count.increment()
     nanoseconds.add(took)
     logDebug(s"$op took ${took / 1000} us")
-    val error = reply.get("error")
-    if (error != null) {
+    if (Replies.isError(bytes)) {
+      val error = Json.mapper.readTree(bytes).get("error")
       logDebug(s"$op failed: ${error.path("trace").asText()}")
       throw refusal(error.get("message").asText(),
         Condition(error.get("condition").asText(), error.get("state").asText()))
     }
-    reply
+    bytes
   }
 
   private def send(request: Array[Byte]): Array[Byte] = {
@@ -158,6 +177,31 @@ object Bridge extends Logging {
       case _ => throw error
     }
   }
+}
+
+/** Replies that are kept, those that were asked for last. */
+private object Replies {
+  /** How many bytes all replies that are kept have at most, and one of them a quarter of it. */
+  private val MostBytes = 16 << 20
+  private val ErrorBegins = "{\"error\":".getBytes(StandardCharsets.UTF_8)
+
+  private val kept = CacheBuilder.newBuilder().concurrencyLevel(4).maximumWeight(MostBytes)
+    .weigher[ByteBuffer, Array[Byte]]((_, reply) => reply.length)
+    .build[ByteBuffer, Array[Byte]]()
+
+  /** The reply to a request: the one that is kept, or a new one. */
+  def apply(asked: Array[Byte])(answer: => Array[Byte]): Array[Byte] = {
+    // Requests may hold credentials, which need not stay in memory.
+    val key = ByteBuffer.wrap(MessageDigest.getInstance("SHA-256").digest(asked))
+    Option(kept.getIfPresent(key)).getOrElse {
+      val reply = answer
+      kept.put(key, reply)
+      reply
+    }
+  }
+
+  /** An error is all that a reply says. */
+  def isError(reply: Array[Byte]): Boolean = reply.startsWith(ErrorBegins)
 }
 
 /**

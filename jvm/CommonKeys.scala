@@ -7,7 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expression, TransformExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
 import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, SHUFFLE_HASH}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, SHUFFLE_HASH}
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
 import org.apache.spark.sql.internal.SQLConf
@@ -110,6 +110,7 @@ object CommonKeys {
     case KeyedScan(scan, keys) => Some(Side(scan, scan.partitioning, keys))
     case Project(_, child) => keyed(child)
     case Filter(_, child) => keyed(child)
+    case shuffled: RepartitionByExpression if SharedGroups.isShared(shuffled) => keyed(shuffled.child)
     case aggregate: Aggregate =>
       val groups = AttributeSet(aggregate.groupingExpressions.collect { case column: Attribute => column })
       keyed(aggregate.child).filter(_.keys.forall(_.references.subsetOf(groups)))

@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.node.JsonNodeFactory
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.util.{ArrayData, MapData}
-import org.apache.spark.sql.connector.expressions.{Cast, Expression, Expressions, Extract, GeneralScalarExpression, Literal, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions._
 import org.apache.spark.sql.connector.expressions.aggregate.{AggregateFunc, Avg, Count, CountStar, Max, Min, Sum}
 import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.types.UTF8String
@@ -125,22 +125,22 @@ object Json {
   /** The inverse of `transform`. */
   def transform(tree: JsonNode): Transform = {
     val args: Seq[Expression] = each(tree.get("args")).map { arg =>
-      if (arg.has("column")) Expressions.column(quoted(strings(arg.get("column"))))
+      if (arg.has("column")) column(strings(arg.get("column")))
       else if (arg.get("value").isTextual) Expressions.literal(arg.get("value").asText())
       else Expressions.literal(arg.get("value").asInt())
     }
     (tree.get("name").asText(), args) match {
-      case ("identity", Seq(column: NamedReference)) => Expressions.identity(column.describe())
-      case ("bucket", (number: Literal[_]) +: columns) =>
-        Expressions.bucket(number.value.asInstanceOf[Int], columns.map(_.describe()): _*)
-      case ("years", Seq(column)) => Expressions.years(column.describe())
-      case ("months", Seq(column)) => Expressions.months(column.describe())
-      case ("days", Seq(column)) => Expressions.days(column.describe())
-      case ("hours", Seq(column)) => Expressions.hours(column.describe())
+      case ("identity", Seq(column: NamedReference)) => IdentityTransform(column)
+      case ("bucket", Seq(number: Literal[_], columns @ _*)) =>
+        BucketTransform(LiteralValue(number.value.asInstanceOf[Int], IntegerType), columns.map(_.asInstanceOf[NamedReference]))
+      case ("years", Seq(column: NamedReference)) => YearsTransform(column)
+      case ("months", Seq(column: NamedReference)) => MonthsTransform(column)
+      case ("days", Seq(column: NamedReference)) => DaysTransform(column)
+      case ("hours", Seq(column: NamedReference)) => HoursTransform(column)
       case (name, _) => Expressions.apply(name, args: _*)
     }
   }
 
-  def quoted(parts: Seq[String]): String =
-    parts.map(part => "`" + part.replace("`", "``") + "`").mkString(".")
+  /** A column by its path. `Expressions.column` would parse a name, for each of the columns of a query. */
+  def column(path: Seq[String]): NamedReference = FieldReference(path)
 }

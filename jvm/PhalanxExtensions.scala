@@ -6,13 +6,14 @@ import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruningSubquery, Expression, PredicateHelper, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, Deduplicate, Filter, Join, JoinHint, LogicalPlan, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, Deduplicate, Filter, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag
 import org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2Relation, DataSourceV2ScanRelation}
-import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike
+import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, ShuffleExchangeLike}
 import org.apache.spark.sql.execution.joins.ShuffledJoin
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -121,9 +122,9 @@ object SayWhyShuffled extends Rule[SparkPlan] {
     })
   }
 
-  /** The scan whose rows go through an exchange. */
+  /** The scan whose rows go through an exchange that a join needs. */
   private def shuffled(plan: SparkPlan): Option[PhalanxScan] = plan match {
-    case exchange: ShuffleExchangeLike => scans(exchange.child)
+    case exchange: ShuffleExchangeLike => if (exchange.shuffleOrigin == ENSURE_REQUIREMENTS) scans(exchange.child) else None
     case node: UnaryExecNode => shuffled(node.child)
     case _ => None
   }
@@ -165,7 +166,7 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
     case _ =>
       val cheap = CheapPruning(plan)
       val chosen = settled(CommonKeys(kept(cheap)))
-      withSubqueries(HashedJoins(chosen), relations(cheap).zip(relations(chosen)))
+      withSubqueries(HashedJoins(SharedGroups(chosen)), relations(cheap).zip(relations(chosen)))
   }
 
   /** A plan with the same done to its subqueries. `pairs` are the relations of the whole plan, before and after. */
@@ -259,6 +260,53 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
 
   /** How many times larger than what Spark broadcasts a side may seem: filters may leave little of it. */
   private val MostShrunk = 100
+}
+
+/**
+ * Groups by partition that a query has twice, such as a subquery that filters two tables. Spark reuses a part of a plan
+ * only if it ends in a shuffle or broadcast. These groups need neither, so that their rows would be read and grouped
+ * twice. To shuffle the groups that are left costs less, where Spark shuffles them to the keys of the tables.
+ */
+object SharedGroups {
+  def apply(plan: LogicalPlan): LogicalPlan = if (!followsKeys) plan else {
+    val repeated = groups(plan).map(_.canonicalized).groupBy(identity).collect { case (same, places) if places.size > 1 => same }
+    if (repeated.isEmpty) plan else shared(plan, repeated.toSet)
+  }
+
+  /** Whether Spark shuffles one side of a join to the partition keys of the other. */
+  private def followsKeys: Boolean = SQLConf.get.getConf(SQLConf.V2_BUCKETING_SHUFFLE_ENABLED) &&
+    !SQLConf.get.getConf(SQLConf.V2_BUCKETING_PARTIALLY_CLUSTERED_DISTRIBUTION_ENABLED)
+
+  /** The groups of a plan that are not shared yet: Spark repeats its last rules until nothing changes. */
+  private def groups(plan: LogicalPlan): Seq[LogicalPlan] = plan match {
+    case shuffled: RepartitionByExpression if isShared(shuffled) => Seq.empty
+    case _ => (if (groupedBy(plan).isEmpty) Seq.empty else Seq(plan)) ++ plan.children.flatMap(groups)
+  }
+
+  private def shared(plan: LogicalPlan, repeated: Set[LogicalPlan]): LogicalPlan = plan match {
+    case shuffled: RepartitionByExpression if isShared(shuffled) => plan
+    case _ if groupedBy(plan).isEmpty || !repeated(plan.canonicalized) => plan.mapChildren(shared(_, repeated))
+    case _ =>
+      val shuffled = RepartitionByExpression(groupedBy(plan), plan, None)
+      shuffled.setTagValue(Marked, ())
+      shuffled
+  }
+
+  private val Marked = TreeNodeTag[Unit]("phalanx.shared")
+
+  /** Whether rows are shuffled only to be shared: Spark then shuffles them to the keys of what they are joined with. */
+  def isShared(shuffled: RepartitionByExpression): Boolean = shuffled.getTagValue(Marked).isDefined
+
+  /** What rows are grouped by, if they are those of groups without a shuffle, filtered or not. */
+  private def groupedBy(plan: LogicalPlan): Seq[Attribute] = plan match {
+    case small if BuildSides.isSmall(small) => Seq.empty // its broadcast is reused
+    case aggregate: Aggregate if CommonKeys.scanOf(aggregate).isDefined =>
+      val groups = AttributeSet(aggregate.groupingExpressions.collect { case column: Attribute => column })
+      aggregate.output.filter(groups.contains)
+    case Project(_, child) => groupedBy(child).filter(plan.outputSet.contains)
+    case Filter(_, child) => groupedBy(child)
+    case _ => Seq.empty
+  }
 }
 
 /**

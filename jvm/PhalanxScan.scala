@@ -11,7 +11,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.util.TypeUtils
 import org.apache.spark.sql.classic.SparkSession
-import org.apache.spark.sql.connector.expressions.{Expression, Expressions, Literal, LiteralValue, NamedReference, Transform}
+import org.apache.spark.sql.connector.expressions.{Expression, Literal, LiteralValue, NamedReference, Transform}
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation
 import org.apache.spark.sql.connector.expressions.filter._
 import org.apache.spark.sql.connector.metric.{CustomMetric, CustomSumMetric, CustomTaskMetric}
@@ -42,7 +42,7 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val (keyed, plain) = predicates.toSeq.partition(_.isInstanceOf[PartitionPredicate])
     byKey ++= keyed.map(_.asInstanceOf[PartitionPredicate])
     if (plain.isEmpty) return Array.empty
-    val answer = Bridge.call("push_filters", "table" -> table.handle,
+    val answer = table.ask("push_filters",
       "filters" -> plain.map(Json.expression),
       "alone" -> options.containsKey(MarkScans.Alone)).get("filters")
     val judged = plain.zip(Json.strings(answer))
@@ -72,8 +72,8 @@ class PhalanxScanBuilder(table: PhalanxTable, options: CaseInsensitiveStringMap)
     val foreign = functions.exists(_.get("name").asText() == Json.Unknown)
     val reply = answers.getOrElse(key,
       if (byKey.nonEmpty || foreign || refused) Json.node(Map.empty)
-      else Bridge.call("aggregate", Seq[(String, Any)]("table" -> table.handle, "functions" -> functions,
-        "filters" -> pushed.map(Json.expression), "groups" -> groups, Cluster.now): _*))
+      else table.ask("aggregate", "functions" -> functions, "filters" -> pushed.map(Json.expression), "groups" -> groups,
+        Cluster.now))
     answers += key -> reply
     // An average that a sum and a count do not give exactly, although Spark asks for these next.
     refused ||= reply.path("refused").asBoolean()
@@ -198,7 +198,6 @@ class PhalanxScan(
 
   /** What is asked of Python: the same for the plan and for the tasks. */
   private def arguments: Seq[(String, Any)] = Seq(
-    "table" -> table.handle,
     "scan" -> Map(
       "schema" -> outgoing.json,
       "without_columns" -> struct.isEmpty,
@@ -214,7 +213,7 @@ class PhalanxScan(
       Confs.now))
 
   private def plan: JsonNode = synchronized {
-    if (planned.isEmpty) planned = Some(Bridge.call("plan_scan", arguments: _*))
+    if (planned.isEmpty) planned = Some(table.ask("plan_scan", arguments: _*))
     planned.get
   }
 
@@ -291,8 +290,7 @@ class PhalanxScan(
 
   /** The leaves whose keys satisfy what Spark can only evaluate itself. */
   private def matching: Seq[Int] = {
-    val keys = Bridge.call("partition_keys",
-      "table" -> table.handle, "filters" -> pushed.map(Json.expression))
+    val keys = table.ask("partition_keys", "filters" -> pushed.map(Json.expression))
     val kinds = Json.strings(keys.get("types")).map(DataType.fromJson)
     Json.each(keys.get("keys")).filter { key =>
       val row = Json.row(key.get("key"), kinds)
@@ -310,7 +308,7 @@ class PhalanxScan(
       val ready = plan.get("tasks")
       val listed = if (packed && ready.has("packed")) ready.get("packed")
         else if (ready.has("keyed")) ready.get("keyed")
-        else Bridge.call("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
+        else table.ask("scan_tasks", arguments :+ ("packed" -> packed): _*).get("tasks")
       tasks = Some(Json.each(listed).map { task =>
         val command = Json.bytes(task.get("command"))
         if (packed || !task.has("key")) PhalanxPartition(command): InputPartition
@@ -350,11 +348,11 @@ class PhalanxScan(
 
   /** What only the cost-based optimizer asks for: statistics of all leaves are read. */
   private lazy val columnStatistics: util.Map[NamedReference, ColumnStatistics] = {
-    val known = Bridge.call("column_statistics", arguments: _*).get("columns")
+    val known = table.ask("column_statistics", arguments: _*).get("columns")
     struct.fields.filter(field => known.has(field.name)).map { field =>
       val column = known.get(field.name)
       val nulls = column.get("nulls")
-      Expressions.column(Json.quoted(Seq(field.name))) -> new ColumnStatistics {
+      Json.column(Seq(field.name)) -> new ColumnStatistics {
         private def bound(name: String): Optional[Object] =
           Optional.ofNullable(Json.internal(column.get(name), field.dataType).asInstanceOf[Object])
         override def min(): Optional[Object] = bound("min")
@@ -370,7 +368,7 @@ class PhalanxScan(
   override def filterAttributes(): Array[NamedReference] =
     Json.each(table.described.get("runtime_columns")).map(Json.strings)
       .filter(column => struct.findNestedField(column).isDefined)
-      .map(column => Expressions.column(Json.quoted(column))).toArray
+      .map(Json.column).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
     val useful = predicates.flatMap(RuntimeFilters.bounded(_, ordered))

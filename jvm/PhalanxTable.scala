@@ -34,6 +34,12 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
     Json.each(described.get("partitioning")).map(Json.transform(_: JsonNode)).toArray
   private val abilities = Json.strings(described.get("capabilities"))
 
+  /** Ask about this version of the table. Where it never changes, neither does the reply. */
+  def ask(op: String, arguments: (String, Any)*): JsonNode = {
+    val all = ("table" -> handle) +: arguments
+    if (described.get("lasts").asBoolean()) Bridge.recall(op, all: _*) else Bridge.call(op, all: _*)
+  }
+
   override def name(): String = names.mkString(".")
   override def toString: String = name()
   override def id(): String = described.get("id").asText()
@@ -75,11 +81,13 @@ class PhalanxTable(val names: Seq[String], val described: JsonNode, val hasFunct
     case _ => false
   }
 
-  override def metadataColumns(): Array[MetadataColumn] =
+  override def metadataColumns(): Array[MetadataColumn] = hidden.toArray
+
+  private lazy val hidden: Seq[MetadataColumn] =
     Json.each(described.get("metadata_columns")).map { column =>
       PhalanxMetadataColumn(column.get("name").asText(),
         DataType.fromDDL(column.get("type").asText()), column.get("comment").asText())
-    }.toArray[MetadataColumn]
+    }
 
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
     new PhalanxScanBuilder(this, options)

@@ -57,6 +57,7 @@ class Task:
 
     def __call__(self, batches: Any) -> Iterator[Any]:
         prepare()
+        use_own_cores_only()
         from phalanx.spark.dispatch import TaskFailure
 
         try:
@@ -71,6 +72,19 @@ def prepare() -> None:
     without_pandas()
     keep_archives()
     send_at_once()
+
+
+def use_own_cores_only() -> None:
+    """Keep Lance to the cores that Spark gives a task, usually one. It is not loaded yet.
+
+    Other cores have tasks of their own. With a thread for each core, most of what a small leaf
+    takes is that one thread wakes another.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    os.environ.setdefault("TOKIO_WORKER_THREADS", str(task.cpus() if task else 1))
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def send_at_once() -> None:

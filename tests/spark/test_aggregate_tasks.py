@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.model.schema import TableSchema
-from phalanx.spark import aggregate_tasks
+from phalanx.spark import aggregate_tasks, reader
 from phalanx.spark.aggregate_tasks import AggregateFunction, AggregateTask
 from phalanx.spark.reader import Piece
 from phalanx.spark.terms import term_of
@@ -115,12 +115,14 @@ def test_known_rows_and_a_group_of_the_piece():
 def test_as_many_groups_as_rows(monkeypatch):
     """Then they are not combined: a row is a part."""
     monkeypatch.setattr(aggregate_tasks, "_MANY", 8)
+    monkeypatch.setattr(aggregate_tasks, "_TOGETHER", 8)
+    monkeypatch.setattr(reader, "_JOINED_ROWS", 1)
     combined = []
     of = aggregate_tasks._Groups.combined
 
-    def counted(self, rows, by):
+    def counted(self, rows):
         combined.append(self._worthwhile)
-        return of(self, rows, by)
+        return of(self, rows)
 
     monkeypatch.setattr(aggregate_tasks._Groups, "combined", counted)
     batches = [
@@ -132,9 +134,43 @@ def test_as_many_groups_as_rows(monkeypatch):
     assert combined == [True, False, False]
 
 
+def test_rows_that_have_groups_in_common_only_with_rows_of_other_leaves(monkeypatch):
+    """A batch is not judged by itself."""
+    monkeypatch.setattr(aggregate_tasks, "_MANY", 8)
+    monkeypatch.setattr(aggregate_tasks, "_TOGETHER", 100)
+    monkeypatch.setattr(reader, "_JOINED_ROWS", 1)
+    names = [str(at) for at in range(20)]
+    batches = [pa.record_batch([names, [n] * 20], schema=LONGS) for n in range(12)]
+    rows = run(LONGS, batches, ["g"], [("SUM", "n"), ("COUNT", None)], ["string", "long", "long"])
+    assert sorted(rows) == sorted((name, sum(range(12)), 12) for name in names)
+
+
+@pytest.mark.parametrize("of_the_piece", [True, False])
+def test_rows_with_many_bytes_are_not_kept(monkeypatch, of_the_piece):
+    monkeypatch.setattr(aggregate_tasks, "_MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(reader, "_JOINED_ROWS", 1)
+    kept = []
+    of = aggregate_tasks._Groups._keep
+
+    def noted(self, *tables):
+        kept.append(self._bytes)
+        of(self, *tables)
+
+    monkeypatch.setattr(aggregate_tasks._Groups, "_keep", noted)
+    batches = [pa.record_batch([["x" * 10_000 + str(n)], [n]], schema=LONGS) for n in range(50)]
+    groups, types, constants = ["g"], ["string", "long"], None
+    if of_the_piece:
+        groups, types, constants = [None, "g"], ["string", *types], ("US", None)
+    rows = run(LONGS, batches, groups, [("SUM", "n")], types, constants=constants)
+    assert sum(row[-1] for row in rows) == sum(range(50))
+    assert max(kept) < 4 << 16
+
+
 @pytest.mark.parametrize("kept", [4, 1 << 16])
 def test_many_batches(monkeypatch, kept):
-    monkeypatch.setattr(aggregate_tasks, "_MOST_KEPT", kept)
+    monkeypatch.setattr(aggregate_tasks, "_MOST_KEPT", kept // 2)
+    monkeypatch.setattr(aggregate_tasks, "_TOGETHER", 16)
+    monkeypatch.setattr(reader, "_JOINED_ROWS", 1)
     batches = [pa.record_batch([["a", "b"] * 8, [n] * 16], schema=LONGS) for n in range(10)]
     rows = run(LONGS, batches, ["g"], [("MAX", "n"), ("SUM", "n")], ["string", "long", "long"])
     assert sum(total for _, _, total in rows) == 16 * 45

@@ -34,7 +34,7 @@ class TestOperations:
         assert dispatch._registered.keys() == OPERATIONS.keys()
 
     def test_spark_calls_those_and_no_others(self):
-        called = set(re.findall(r'\b(?:call|request)\("(\w+)"', SCALA))
+        called = set(re.findall(r'\b(?:call|request|ask)\("(\w+)"', SCALA))
         assert called == OPERATIONS.keys()
 
     def test_which_only_look(self):

@@ -1,6 +1,7 @@
 """What makes Spark's Python workers faster for Phalanx."""
 
 import importlib
+import os
 import socket
 import sys
 import zipfile
@@ -67,3 +68,15 @@ def test_sparks_archives_are_listed_once(tmp_path, monkeypatch):
     assert listed_again(tmp_path, monkeypatch, "pyspark.zip") == 0
     assert listed_again(tmp_path, monkeypatch, "spark-core_2.13-4.1.4.jar") == 0
     assert listed_again(tmp_path, monkeypatch, "of_a_user.zip") > 0
+
+
+def test_lance_takes_no_more_threads_than_a_task_has_cores(monkeypatch):
+    """Tasks run beside each other: with a thread for each core, they only wake each other."""
+    for name in ("TOKIO_WORKER_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "")  # so that it is undone, also where it was not set
+        monkeypatch.delenv(name)
+    pyspark_phalanx.use_own_cores_only()
+    assert os.environ["TOKIO_WORKER_THREADS"] == "1"
+    monkeypatch.setenv("TOKIO_WORKER_THREADS", "7")  # the user's choice
+    pyspark_phalanx.use_own_cores_only()
+    assert os.environ["TOKIO_WORKER_THREADS"] == "7"

@@ -118,3 +118,17 @@ def test_a_newer_snapshot_is_one_look_into_the_manifest(root, monkeypatch):
     assert len(looks) == 1
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 5, 7]
     assert [leaf.values["k"] for leaf in table.scan().plan().leaves] == ["a", "b", "new"]
+
+
+class TestLasts:
+    def test_a_version_of_a_strong_table(self, root, table):
+        assert Snapshot.latest(Location(root)).lasts
+        assert at(root, 3).lasts
+
+    def test_a_weak_table_changes_under_its_version(self, root):
+        phalanx.create(root, SCHEMA, ["country"], transactions="weak")
+        assert not Snapshot.latest(Location(root)).lasts
+
+    def test_a_table_that_is_not_created_yet_has_no_leaves(self, root, table):
+        head = Snapshot.latest(Location(root)).head
+        assert not Snapshot.unborn(Location(root), head).lasts

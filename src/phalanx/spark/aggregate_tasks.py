@@ -12,23 +12,32 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from phalanx.model.schema import TableSchema
-from phalanx.spark.reader import Piece
-from phalanx.spark.terms import Term, unscaled
+from phalanx.spark.reader import Piece, joined
+from phalanx.spark.terms import Term
 from phalanx.spark.types import cast, exchange_type
 from phalanx.storage.location import Location
 
-#: How many rows of groups a task keeps to combine them.
-_MOST_KEPT = 1 << 16
+#: How many rows are combined at a time, at least: few of them may have a group in common.
+_TOGETHER = 1 << 17
+#: How many rows of groups a task keeps to combine them with others.
+_MOST_KEPT = 1 << 18
+#: How many bytes it keeps, whatever the number of rows.
+_MOST_BYTES = 32 * 1024 * 1024
 #: Which share of the rows may be left after they were combined, for that to be worthwhile.
 _WORTHWHILE = 0.5
 #: From how many rows on that is found out.
 _MANY = 4096
+#: The share of a limit that a sum of doubles may reach: they are rounded.
+_SURELY = 0.999
+#: How many rows a batch has at most.
+_BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -65,13 +74,11 @@ class AggregateFunction:
             return not pc.any(pc.is_nan(parts), min_count=0).as_py()
         if self.name != "SUM" or t.is_floating(type):
             return True
-        extremes = [end.as_py() for end in pc.min_max(parts).values() if end.is_valid]
+        scale, limit = 0, 2.0 ** (type.bit_width - 1)
         if t.is_decimal(type):
-            limit = 10**type.precision
-            extremes = [unscaled(end, type.scale) for end in extremes]
-        else:
-            limit = 2 ** (type.bit_width - 1)
-        return all(abs(end) * len(parts) < limit for end in extremes)
+            scale, limit = type.scale, 10.0**type.precision
+        total = pc.sum(pc.abs(parts.cast(pa.float64(), safe=False)), min_count=0).as_py()
+        return bool(total * 10.0**scale < limit * _SURELY)
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,8 @@ class AggregateTask:
             ]
             yield from groups.add(pa.Table.from_arrays(arrays, schema=self._types))
         location = Location(self.uri, self.options)
-        for piece in self.pieces:
-            for rows in self._rows(location, piece, groups):
+        for group, pieces in groupby(self.pieces, lambda piece: piece.group):
+            for rows in self._rows(location, pieces, group):
                 yield from groups.add(rows)
         if not self.groups:  # then there is a row for no rows too
             types = self._types.types
@@ -123,39 +130,74 @@ class AggregateTask:
         for _ in nothing:
             pass
 
-    def _rows(self, location: Location, piece: Piece, groups: _Groups) -> Iterator[pa.Table]:
-        """The rows of a piece, combined batch by batch."""
+    def _rows(
+        self, location: Location, pieces: Iterable[Piece], group: tuple[Any, ...] | None
+    ) -> Iterator[pa.Table]:
+        """The rows of pieces with the same group, combined by the terms as far as that helps."""
         names, types = self._types.names, self._types.types
         given = {
-            names[at]: pa.scalar((piece.group or ())[at], types[at])
+            names[at]: pa.scalar((group or ())[at], types[at])
             for at, term in enumerate(self.groups)
             if term is None
         }
         if not self._columns:  # then there are only functions that count rows
-            count = piece.unit.count(location, self.table)
+            count = sum(piece.unit.count(location, self.table) for piece in pieces)
             if count:
                 counts = dict.fromkeys(names[len(self.groups) :], pa.scalar(count, pa.int64()))
                 yield self._table(given | counts, 1)
             return
-        for batch in piece.unit.scan(location, self.table, self._columns, in_order=False):
-            if batch.num_rows:
-                by = {
-                    name: term.of(batch)
-                    for name, term in zip(names, self.groups, strict=False)
-                    if term is not None
-                }
-                parts = {
-                    names[at]: function.parts(batch, types[at])
-                    for at, function in enumerate(self.functions, len(self.groups))
-                }
-                rows = groups.combined(pa.table(by | parts), list(by))
-                columns = dict(zip(rows.column_names, rows.columns, strict=True))
-                yield self._table(given | columns, len(rows))
+        parts: Iterator[pa.Table] = (
+            self._parts(batch) for piece in pieces for batch in self._read(location, piece)
+        )
+        if given:
+            by = [name for name, term in zip(names, self.groups, strict=False) if term is not None]
+            types_of_parts = pa.schema([field for field in self._types if field.name not in given])
+            parts = _combined(parts, _Groups(types_of_parts, by, self.functions))
+        for rows in parts:
+            columns = dict(zip(rows.column_names, rows.columns, strict=True))
+            yield self._table(given | columns, len(rows))
+
+    def _read(self, location: Location, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece, in batches that are worth the calls to Arrow."""
+        columns = self._columns
+        return joined(
+            pa.RecordBatch.from_arrays([batch.column(name) for name in columns], columns)
+            for batch in piece.unit.scan(location, self.table, columns, in_order=False)
+            if batch.num_rows
+        )
+
+    def _parts(self, batch: pa.RecordBatch) -> pa.Table:
+        """Rows as parts: what each is grouped by, and what the functions are for it alone."""
+        names, types = self._types.names, self._types.types
+        by = {
+            name: _array(term.of(batch), batch.num_rows)
+            for name, term in zip(names, self.groups, strict=False)
+            if term is not None
+        }
+        parts = {
+            names[at]: function.parts(batch, types[at])
+            for at, function in enumerate(self.functions, len(self.groups))
+        }
+        return pa.table(by | parts)
 
     def _table(self, columns: Mapping[str, Any], rows: int) -> pa.Table:
-        arrays = [columns[name] for name in self._types.names]
-        arrays = [pa.repeat(a, rows) if isinstance(a, pa.Scalar) else a for a in arrays]
+        arrays = [_array(columns[name], rows) for name in self._types.names]
         return pa.Table.from_arrays(arrays, schema=self._types)
+
+
+def _array(values: Any, rows: int) -> Any:
+    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+
+
+def _combined(tables: Iterable[pa.Table], groups: _Groups) -> Iterator[pa.Table]:
+    """The rows of all tables, combined."""
+    for table in tables:
+        yield from map(_as_table, groups.add(table))
+    yield from map(_as_table, groups.rest())
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 class _Groups:
@@ -167,9 +209,10 @@ class _Groups:
         self._types, self._by = types, list(by)
         self._functions = dict(zip(types.names[len(by) :], functions, strict=True))
         self._kept: list[pa.Table] = []
+        self._rows = self._bytes = self._combined_rows = 0
         self._worthwhile = True
 
-    def combined(self, rows: pa.Table, by: list[str]) -> pa.Table:
+    def combined(self, rows: pa.Table) -> pa.Table:
         """One row for each group, or the rows themselves."""
         exact = self._worthwhile and all(
             function.is_exact(rows[name]) for name, function in self._functions.items()
@@ -177,25 +220,44 @@ class _Groups:
         if not exact:
             return rows
         how = [(name, function.combined_by) for name, function in self._functions.items()]
-        result = rows.group_by(by, use_threads=False).aggregate(how)
+        result = rows.group_by(self._by, use_threads=False).aggregate(how)
         many = len(rows) >= _MANY and len(result) > len(rows) * _WORTHWHILE
         self._worthwhile = not many
-        columns = {name: result[name] for name in by}
+        columns = {name: result[name] for name in self._by}
         for name, function in how:
             columns[name] = result[f"{name}_{function}"].cast(self._types.field(name).type)
         return pa.table(columns)
 
     def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Keep rows; those that become too many are returned."""
+        """Keep rows. Many new ones are combined, and if too many are left, all are returned."""
         self._kept.append(rows)
-        if not self._worthwhile or sum(map(len, self._kept)) >= _MOST_KEPT:
+        self._rows += len(rows)
+        self._bytes += rows.nbytes
+        if not self._worthwhile:
             yield from self.rest()
+            return
+        new = self._rows - self._combined_rows
+        if new >= max(_TOGETHER, self._combined_rows) or self._bytes >= _MOST_BYTES:
+            self._combine()
+            # So that at least half of what is combined next is new.
+            if self._rows >= _MOST_KEPT or self._bytes >= _MOST_BYTES / 2 or not self._worthwhile:
+                yield from self._emptied()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The rows that are kept, combined."""
-        if self._kept:
-            rows = pa.concat_tables(self._kept)
-            self._kept = []
-            if self._worthwhile:
-                rows = self.combined(rows, self._by)
-            yield from rows.select(self._types.names).combine_chunks().to_batches(_MOST_KEPT)
+        if self._rows:
+            self._combine()
+            yield from self._emptied()
+
+    def _combine(self) -> None:
+        self._keep(self.combined(pa.concat_tables(self._kept).select(self._types.names)))
+
+    def _emptied(self) -> Iterator[pa.RecordBatch]:
+        rows = pa.concat_tables(self._kept)
+        self._keep()
+        yield from rows.combine_chunks().to_batches(_BATCH_ROWS)
+
+    def _keep(self, *tables: pa.Table) -> None:
+        self._kept = list(tables)
+        self._rows = self._combined_rows = sum(map(len, tables))
+        self._bytes = sum(table.nbytes for table in tables)

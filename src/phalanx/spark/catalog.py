@@ -160,6 +160,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "partition_schema": {"type": "struct", "fields": []},
         "constraints": {},
         "capabilities": ["BATCH_READ"],
+        "lasts": False,
     }
     if about is not None:
         return plain | {"schema": spark_schema(metadata_tables.schema_of(snapshot, about))}
@@ -181,6 +182,7 @@ def describe(snapshot: Snapshot, about: str | None = None) -> Reply:
         "ordered_columns": [list(path) for path in _partition_columns(head, ordered=True)],
         "one_spec": len(head.specs) == 1 and not any(_is_blurred(field) for field in fields),
         "capabilities": ["BATCH_READ", *_WRITE, *_STREAMS, *(_EVOLUTION if evolves else ())],
+        "lasts": snapshot.lasts,
     }
 
 

@@ -73,7 +73,8 @@ def _judge(snapshot: Snapshot, filter: Expression, zone: str, alone: bool) -> st
     """What a filter is good for.
 
     Lance evaluates every filter that helps. Where tables are joined, Spark gets it back in any
-    case: it prunes one table by the keys of another only where it sees a filter on that one.
+    case: it prunes one table by the keys of another only where it sees a filter on that one. A
+    check for NULL does not count as one, and would keep aggregates from being pushed down.
     """
     try:
         predicate = predicate_of(filter, snapshot.head.schema, zone)
@@ -82,7 +83,7 @@ def _judge(snapshot: Snapshot, filter: Expression, zone: str, alone: bool) -> st
     # Times finer than Spark's may fall on the other side of a bound once they are Spark's.
     if any(is_finer(column.type) for column in columns_of(predicate)):
         return "helps"
-    if alone:
+    if alone or filter.get("call") == "IS_NOT_NULL":
         return "decides"
     plan = Plan(snapshot, predicate)
     return "decides" if bool(np.all(plan.certain[plan.indices])) else "helps"

@@ -114,6 +114,15 @@ class Snapshot:
         return Snapshot(self.manifest, head or self.head, leaves)
 
     @property
+    def lasts(self) -> bool:
+        """Whether its version and transaction always stand for the same rows.
+
+        They do not in a weak table, in one of another client, and in one that is not created yet.
+        """
+        is_ours = type(self.manifest) is ManifestVersion
+        return is_ours and self.head.transactions == "strong" and bool(self.head.transaction_id)
+
+    @property
     def location(self) -> Location:
         return self.manifest.location
 

@@ -72,6 +72,12 @@ KINDS = ["INNER", "LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"]
 #: The cases that are tried with joins of every kind; the others with two.
 EVERY_KIND = ("bucket 24 with 16", "more keys on one side", "one side unpartitioned")
 
+_GROUPS = "(SELECT id FROM {db}.b GROUP BY id HAVING bit_or(k) > 1)"
+SAME_GROUPS_TWICE = (
+    "SELECT a.id, a.x, b.y FROM {db}.a a JOIN {db}.b b ON a.id = b.id "
+    f"WHERE a.id IN {_GROUPS} AND b.id IN {_GROUPS}"
+)
+
 
 @pytest.fixture
 def joining(spark):
@@ -272,6 +278,33 @@ class TestPlannedAgainWhileItRuns:
         plan = self.final_plan(lake, query)
         assert "ShuffledHashJoin" in plan
         assert "Exchange hashpartitioning" not in plan
+
+    def test_groups_that_a_query_has_twice(self, lake):
+        """Their rows are read and grouped once, and what is left of them is shuffled."""
+        lake.same(SAME_GROUPS_TWICE)
+        plan = self.final_plan(lake, SAME_GROUPS_TWICE)
+        assert plan.count("HashAggregate(") == 1
+        assert "ReusedExchange" in plan
+        assert "shuffled for the join" not in plan
+        assert "Exchange hashpartitioning" not in plan
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("spark.sql.sources.v2.bucketing.shuffle.enabled", "false"),
+            ("spark.sql.sources.v2.bucketing.partiallyClusteredDistribution.enabled", "true"),
+            ("spark.sql.autoBroadcastJoinThreshold", "10MB"),
+        ],
+    )
+    def test_groups_that_spark_would_not_shuffle_to_the_keys(self, lake, spark, name, value):
+        """Then neither they nor the tables are shuffled."""
+        before = spark.conf.get(name)
+        spark.conf.set(name, value)
+        try:
+            lake.same(SAME_GROUPS_TWICE)
+            assert "Exchange hashpartitioning" not in self.final_plan(lake, SAME_GROUPS_TWICE)
+        finally:
+            spark.conf.set(name, before)
 
     def test_subqueries(self, lake):
         query = (
