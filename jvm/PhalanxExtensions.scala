@@ -62,6 +62,8 @@ object MarkScans extends Rule[LogicalPlan] {
   val Planned = "phalanx.planned"
   val Alone = "phalanx.alone"
   val Unclustered = "phalanx.unclustered"
+  /** Its rows are changed: what is read of them is decided by the change alone. */
+  val Changed = "phalanx.changed"
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
     // The plan of a subquery becomes part of a join later, and so does what has one.
@@ -164,7 +166,7 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
     // It may become part of a join, which would have a use for its keys; it comes again with the whole plan.
     case _: Subquery => plan
     case _ =>
-      val cheap = CheapPruning(plan)
+      val cheap = RowPruning(CheapPruning(plan))
       val chosen = settled(CommonKeys(kept(cheap)))
       withSubqueries(HashedJoins(SharedGroups(chosen)), relations(cheap).zip(relations(chosen)))
   }

@@ -1,5 +1,6 @@
 package org.apache.spark.sql.phalanx
 
+import java.util
 import java.util.concurrent.{ArrayBlockingQueue, TimeUnit}
 
 import scala.collection.mutable.ArrayBuffer
@@ -31,13 +32,16 @@ class PhalanxRowChange(table: PhalanxTable, info: RowLevelOperationInfo) extends
 
   override def representUpdateAsDeleteAndInsert(): Boolean = true
 
-  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder =
-    new PhalanxScanBuilder(table, options) {
+  override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
+    val marked = new util.HashMap(options.asCaseSensitiveMap())
+    marked.put(MarkScans.Changed, "true")
+    new PhalanxScanBuilder(table, new CaseInsensitiveStringMap(marked)) {
       override def build(): Scan = {
         read = pushedPredicates().toSeq
         super.build()
       }
     }
+  }
 
   override def newWriteBuilder(info: LogicalWriteInfo): DeltaWriteBuilder = new DeltaWriteBuilder {
     override def build(): DeltaWrite = new DeltaWrite {

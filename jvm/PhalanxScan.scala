@@ -208,6 +208,7 @@ class PhalanxScan(
       "clusters" -> !options.containsKey(MarkScans.Unclustered),
       "keys" -> chosen,
       "chooses_keys" -> options.containsKey(MarkScans.Planned),
+      "filters_rows" -> filtersRows,
       "joins" -> (options.containsKey(MarkScans.Planned) && !options.containsKey(MarkScans.Alone)),
       Cluster.now,
       Confs.now))
@@ -285,6 +286,14 @@ class PhalanxScan(
   def keepsOrderOf(column: String): Boolean = ordered.exists(_.head == column)
 
   private lazy val ordered = Json.each(table.described.get("ordered_columns")).map(Json.strings).toSet
+
+  /** Whether a join should leave out its rows by the values of a column: to send all of them takes longer than to
+   *  find out which of them are joined. */
+  def filtersRowsBy(column: String): Boolean = filtersRows && limit.isEmpty && byKey.isEmpty &&
+    pushed.forall(_.name() == "IS_NOT_NULL") && rows >= PhalanxScan.ManyRows &&
+    struct.exists(field => field.name == column && RuntimeFilters.isOrdered(field.dataType))
+
+  private def filtersRows: Boolean = !options.containsKey(MarkScans.Changed)
 
   def label: String = table.name()
 
@@ -398,7 +407,7 @@ class PhalanxScan(
     if (stream.isDefined) Array.empty else Metrics.ofLeaves(plan)
 
   /** Spark reads two scans that are equal only once. */
-  private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime, chosen)
+  private def identity: Any = (table.id(), table.version(), struct, pushed, byKey, limit, runtime, chosen, filtersRows)
 
   override def equals(other: Any): Boolean = other match {
     case scan: PhalanxScan => scan.identity == identity
@@ -406,6 +415,10 @@ class PhalanxScan(
   }
 
   override def hashCode(): Int = identity.hashCode()
+}
+
+object PhalanxScan {
+  private val ManyRows = 500000
 }
 
 /** What a join has learned from its other side. */
@@ -431,7 +444,7 @@ object RuntimeFilters {
   }
 
   /** Whether Spark and Phalanx order the values of a type alike. */
-  private def isOrdered(kind: DataType): Boolean = kind match {
+  def isOrdered(kind: DataType): Boolean = kind match {
     case _: IntegralType | _: DecimalType | DateType | TimestampType | TimestampNTZType | StringType => true
     case _ => false
   }

@@ -12,9 +12,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from phalanx.lru import LruCache
-from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
+from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, conjoin
 from phalanx.model.schema import TableSchema
 from phalanx.model.selectivity import share_of
 from phalanx.model.specs import PartitionSpec
@@ -220,15 +221,21 @@ class Planner:
         self._snapshot, self._scan = snapshot, scan
         schema = snapshot.head.schema
         self._tasks = Tasks(snapshot.location, schema, scan)
-        self._plan = Plan(snapshot, conjunction_of(scan.filters, schema, zone))
+        filters = conjunction_of(scan.filters, schema, zone)
+        self._plan = Plan(snapshot, filters)
         self._indices = self._plan.indices
         if scan.leaves is not None:
             self._indices = np.intersect1d(self._indices, np.array(scan.leaves, np.int64))
         # Spark has planned by the keys of these: after a join has pruned them, they must be the
         # same keys, or none.
         self._planned = self._indices
-        for predicate in _translatable(scan.runtime, schema, zone):
+        runtime = list(_translatable(scan.runtime, schema, zone))
+        for predicate in runtime:
             self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).indices)
+        by_row = scan.filters_rows and scan.limit is None
+        #: The filters of a running join that leave out single rows, too.
+        self._of_rows = [p for p in runtime if by_row and _is_exact(p)]
+        self._rows = Plan(snapshot, conjoin([filters, *self._of_rows])) if runtime else self._plan
         if scan.limit is not None:
             self._indices = self._enough(scan.limit)
 
@@ -267,7 +274,7 @@ class Planner:
 
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         leaves = self._snapshot.leaves
-        small = self._plan.are_small(indices).tolist()
+        small = self._rows.are_small(indices).tolist()
         return [
             self._leaf(row, is_small, None if groups is None else groups[row.index])
             for row, is_small in zip(leaves.rows(indices), small, strict=True)
@@ -327,8 +334,10 @@ class Planner:
     def _summary(self) -> str:
         pruned = self._plan.total - len(self._indices)
         by = self._plan.pruned_by if self._plan.pruned else "join keys" if pruned else "nothing"
+        joined = dict.fromkeys(c.path[0] for p in self._of_rows for c in columns_of(p))
+        rows = f"rows filtered by join keys: {', '.join(joined)}, " if joined else ""
         return (
-            f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, "
+            f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, {rows}"
             f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
@@ -338,7 +347,7 @@ class Planner:
         piece = self._tasks.piece(
             row,
             name,
-            where=self._plan.residual(row.index),
+            where=self._rows.residual(row.index),
             group=group,
             given=self._snapshot.head.given(row.spec_id, row.keys),
         )
@@ -426,6 +435,12 @@ def _translatable(
             yield predicate_of(_with_null(filter), schema, zone)
         except Untranslatable:
             yield EVERYTHING
+
+
+def _is_exact(predicate: Predicate) -> bool:
+    """Whether Spark compares the columns of a runtime filter as Phalanx does, value by value."""
+    types = [column.type for column in columns_of(predicate)]
+    return bool(types) and not any(is_finer(t) or pa.types.is_floating(t) for t in types)
 
 
 def _with_null(filter: Expression) -> Expression:

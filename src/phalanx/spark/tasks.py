@@ -54,8 +54,10 @@ class ScanSettings:
     without_columns: bool = False
     cluster: Cluster
     filters: Sequence[Expression] = ()
-    #: Filters that Spark has made while the query runs: they prune leaves and nothing else.
+    #: Filters that Spark has made while the query runs. A row that they leave out joins nothing.
     runtime: Sequence[Expression] = ()
+    #: Whether these leave out single rows, and not only leaves.
+    filters_rows: bool = True
     #: Numbers of leaves that Spark has chosen by their keys; None for all.
     leaves: Sequence[int] | None = None
     limit: int | None = None

@@ -47,6 +47,8 @@ from phalanx.storage.location import MANIFEST, Location
 GRACE_FLOOR = dt.timedelta(hours=24)
 #: The version of a dataset that has just been created.
 FIRST_VERSION = 1
+#: Its file: those of versions on main are numbered downwards.
+FIRST_FILE = f"_versions/{2**64 - 1 - FIRST_VERSION}.manifest"
 #: What our commits on main say, so that those of other clients can be told apart.
 COMMIT_MESSAGE = "phalanx"
 #: Versions from this number on are detached: they are on no branch.

@@ -4,7 +4,8 @@ New leaves of one write share the file of their empty version (see `phalanx.stor
 The detached version that adds one file to it says the same in each of them, except for the name,
 the size and the rows of that file, a random number, an id and the time. So the file that Lance has
 written for one leaf becomes a template, which is filled in for the others. Lance would open each
-leaf and wake several threads for it.
+leaf and wake several threads for it. The version has its transaction in it; Lance's copy of that is
+left out, as in `phalanx.storage.new_leaves`.
 
 A template is only used if it reproduces what Lance has written, byte for byte. Lance commits every
 leaf for which there is none: the first of a write, those in object stores, those that get more than
@@ -26,12 +27,10 @@ from lance.fragment import FragmentMetadata
 
 from phalanx.lru import LruCache
 from phalanx.model.schema import TableSchema
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import DETACHED, FIRST_FILE
 from phalanx.storage.lance_private import data_path
 from phalanx.storage.protobuf import MessageTemplate, member, parse
 
-#: The file of version 1: files of versions on main are numbered downwards.
-_EMPTY = f"_versions/{2**64 - 2}.manifest"
 #: The end of a file of a version: where its manifest begins, Lance's format version, and a mark.
 _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
@@ -46,11 +45,12 @@ _PATH, _SIZE = 1, 6
 class FirstVersion:
     """The template of a detached version that adds one file to an empty one.
 
-    Raises ValueError if the file of a version, and the one of its transaction, have another shape.
+    Raises ValueError if the file of a version has another shape.
     """
 
-    def __init__(self, manifest: bytes, transaction: bytes, fragment: FragmentMetadata) -> None:
+    def __init__(self, manifest: bytes, fragment: FragmentMetadata) -> None:
         start, *self._mark = _FOOTER.unpack(manifest[-_FOOTER.size :])
+        transaction = manifest[_LENGTH.size : start]
         body = manifest[start + _LENGTH.size : -_FOOTER.size]
         members = parse(body)
         known = {number: value for number, _, value in members}
@@ -66,9 +66,13 @@ class FirstVersion:
             MessageTemplate(file, (_PATH, _SIZE)),
         )
         again = self._filled(
-            fragment, known.get(_VERSION, 0), tx_id.decode(), known.get(_TIMESTAMP, b"")
+            fragment,
+            known.get(_VERSION, 0),
+            tx_id,
+            known.get(_TIMESTAMP, b""),
+            b"1-%s.txn" % tx_id,
         )
-        if not self.fits([fragment]) or again != (transaction, manifest):
+        if not self.fits([fragment]) or again != manifest:
             raise ValueError("a version has another shape than we know")
 
     def fits(self, fragments: Sequence[FragmentMetadata]) -> bool:
@@ -80,38 +84,37 @@ class FirstVersion:
     def write(self, leaf: str, fragment: FragmentMetadata) -> int:
         """Write the version of another leaf that adds a fragment, and return its number.
 
-        Its own file comes last. Raises OSError, and nothing refers to what was written then.
+        Raises OSError, and nothing was written then.
         """
-        version, tx_id = secrets.randbits(64) | DETACHED, str(uuid.uuid4())
+        version, tx_id = secrets.randbits(64) | DETACHED, str(uuid.uuid4()).encode()
         seconds, nanos = divmod(time.time_ns(), 10**9)
         now = member(1, seconds) + (member(2, nanos) if nanos else b"")
-        transaction, manifest = self._filled(fragment, version, tx_id, now)
-        _create(f"{leaf}/_transactions/{_file_of(tx_id)}", transaction)
+        manifest = self._filled(fragment, version, tx_id, now)
         _create(f"{leaf}/_versions/d{version}.manifest", manifest)
         return version
 
     def _filled(
-        self, fragment: FragmentMetadata, version: int, tx_id: str, now: bytes
-    ) -> tuple[bytes, bytes]:
-        """The files of a transaction and of the version that it makes."""
+        self,
+        fragment: FragmentMetadata,
+        version: int,
+        tx_id: bytes,
+        now: bytes,
+        tx_file: bytes | None = None,
+    ) -> bytes:
+        """The file of a version. `tx_file` is the name of Lance's copy of its transaction."""
         (file,) = fragment.files
         path, size = data_path(file).encode(), file.file_size_bytes or 0
         inner = self._fragment.fill(
             {_FILE: self._file.fill({_PATH: path, _SIZE: size}), _ROWS: fragment.physical_rows}
         )
         transaction = self._transaction.fill(
-            {_TX_UUID: tx_id.encode(), _TX_APPEND: member(_APPENDED, inner)}
+            {_TX_UUID: tx_id, _TX_APPEND: member(_APPENDED, inner)}
         )
         manifest = self._manifest.fill(
-            {
-                _FRAGMENT: inner,
-                _VERSION: version,
-                _TIMESTAMP: now,
-                _TX_FILE: _file_of(tx_id).encode(),
-            }
+            {_FRAGMENT: inner, _VERSION: version, _TIMESTAMP: now, _TX_FILE: tx_file}
         )
         start = _LENGTH.size + len(transaction)
-        return transaction, b"".join(
+        return b"".join(
             (
                 _LENGTH.pack(len(transaction)),
                 transaction,
@@ -149,7 +152,7 @@ class FirstCommit:
     ) -> None:
         """`schema` is that of the files."""
         self._leaf, self._fragments = leaf, fragments
-        empty = _shared(f"{leaf}/{_EMPTY}") if has_one_file(fragments) else None
+        empty = _shared(f"{leaf}/{FIRST_FILE}") if has_one_file(fragments) else None
         self._key = None if empty is None else (empty, schema)
 
     def write(self) -> int | None:
@@ -168,17 +171,10 @@ class FirstCommit:
             return
         try:
             manifest = _read(f"{self._leaf}/_versions/d{handle.version}.manifest")
-            tx_id = handle.read_transaction(handle.version).uuid
-            transaction = _read(f"{self._leaf}/_transactions/{_file_of(tx_id)}")
-            template = FirstVersion(manifest, transaction, self._fragments[0])
+            template = FirstVersion(manifest, self._fragments[0])
         except (OSError, ValueError, KeyError, struct.error):
             return
         _templates.put(self._key, template)
-
-
-def _file_of(tx_id: str) -> str:
-    """The name of the file of a transaction on version 1."""
-    return f"1-{tx_id}.txn"
 
 
 def _shared(path: str) -> bytes | None:

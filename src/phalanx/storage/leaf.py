@@ -34,7 +34,7 @@ from phalanx.model.dialect import to_text
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema, field_id
-from phalanx.storage import lance_errors, null_checks
+from phalanx.storage import lance_errors, row_checks
 from phalanx.storage.compression import NO_COMPRESSION, Compression
 from phalanx.storage.field_ids import ids_of, lance_schema
 from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
@@ -741,13 +741,13 @@ def scanned(
     by_address = row_ids and handle.has_stable_row_ids
     # If no column is read, row ids show how many rows there are.
     counted = row_ids or reading.is_counted
-    rest, checked = null_checks.split(where, reading.names)
-    if checked and narrow is None:
+    rest, checks = row_checks.split(where, reading.names)
+    if checks and narrow is None:
         narrow = _is_narrow(handle)
     if narrow and options.get("limit") is None:
         where = rest
     else:
-        checked = ()
+        checks = ()
     with evaluating(location, uri, mapping, where, given) as filter:
         scanner = handle.scanner(
             columns=reading.columns,
@@ -765,7 +765,7 @@ def scanned(
             if by_address:
                 names = batch.schema.names
                 batch = batch.rename_columns([ROW_ID if n == ADDRESS else n for n in names])
-            yield null_checks.without_nulls(reading.batch(batch, row_ids), checked)
+            yield row_checks.passing(reading.batch(batch, row_ids), checks)
 
 
 @contextlib.contextmanager

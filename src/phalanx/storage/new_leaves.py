@@ -1,8 +1,9 @@
 """New leaves of one write: Lance creates the first, the others share its files.
 
 An empty leaf has a version without rows, which is the same in every new leaf of a table. On a file
-system it is linked instead of being written again. A write to many partitions is then limited by
-the files that hold rows.
+system its file is linked instead of being written again. A write to many partitions is then limited
+by the files that hold rows. The version has its transaction in it. Lance's copy of that, in a
+folder of its own, is only for clients that do not look there, and is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import threading
 from dataclasses import dataclass
 
+from phalanx.storage.files import FIRST_FILE
 from phalanx.storage.lance_private import first_manifest, open_manifest
 from phalanx.storage.leaf import Leaf, LeafWriter
 from phalanx.storage.location import leaf_session
@@ -23,9 +25,8 @@ _MOST_LINKS = 30_000
 class _Template:
     """The first leaf of a write."""
 
-    folder: str
-    #: Its files, relative to the folder. The file of the version is the last.
-    files: list[str]
+    #: The file of its version.
+    file: str
     manifest: bytes
     links: int = 0
 
@@ -63,21 +64,13 @@ class NewLeaves:
 
 
 def _template_of(leaf: Leaf, handle: object) -> _Template:
-    names = [
-        f"{folder}/{name}"
-        for folder in ("_transactions", "_versions")
-        for name in sorted(os.listdir(os.path.join(leaf.uri, folder)))
-        if name.endswith((".txn", ".manifest"))
-    ]
-    return _Template(leaf.uri, names, first_manifest(handle))
+    return _Template(f"{leaf.uri}/{FIRST_FILE}", first_manifest(handle))
 
 
 def _link(template: _Template, leaf: Leaf) -> None:
-    """Create a leaf by linking files. Its version comes last, and only then there is a leaf."""
+    """Create a leaf by linking the file of its version. It is not a leaf before it has that."""
     if "/" in leaf.folder:
         os.makedirs(os.path.dirname(leaf.uri), exist_ok=True)
     os.mkdir(leaf.uri)
-    for folder in {os.path.dirname(name) for name in template.files}:
-        os.mkdir(os.path.join(leaf.uri, folder))
-    for name in template.files:
-        os.link(os.path.join(template.folder, name), os.path.join(leaf.uri, name))
+    os.mkdir(f"{leaf.uri}/_versions")
+    os.link(template.file, f"{leaf.uri}/{FIRST_FILE}")

@@ -70,11 +70,15 @@ class MessageTemplate:
                 kept += spell([(number, kind, value)])
         self._parts.append(kept)
 
-    def fill(self, values: Mapping[int, int | bytes]) -> bytes:
-        """The message with these values of its blanks, by their numbers."""
-        return b"".join(
-            part if isinstance(part, bytes) else member(part, values[part]) for part in self._parts
-        )
+    def fill(self, values: Mapping[int, int | bytes | None]) -> bytes:
+        """The message with these values of its blanks, by their numbers. None leaves one out."""
+        filled = []
+        for part in self._parts:
+            if isinstance(part, bytes):
+                filled.append(part)
+            elif (value := values[part]) is not None:
+                filled.append(member(part, value))
+        return b"".join(filled)
 
 
 def _number(raw: bytes, position: int) -> tuple[int, int]:
