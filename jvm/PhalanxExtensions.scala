@@ -4,7 +4,7 @@ import java.util
 
 import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
-import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruningSubquery, Expression, PredicateHelper, SubqueryExpression}
+import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruning, DynamicPruningExpression, DynamicPruningSubquery, Expression, InSubquery, PredicateHelper, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
 import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, Deduplicate, Filter, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
@@ -34,6 +34,7 @@ class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
       LastRule.in(session)
       MarkScans
     }
+    extensions.injectOptimizerRule(_ => FiltersBelowRowNumbers)
     // Where a query is planned as it runs, and where it is planned before.
     extensions.injectQueryStagePrepRule(_ => SayWhyShuffled)
     extensions.injectColumnar(_ => new ColumnarRule {
@@ -322,14 +323,25 @@ object CheapPruning extends PredicateHelper {
   private val FewRows = 10000
 
   def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
-    case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruningSubquery]) =>
+    case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruning]) =>
       val kept = splitConjunctivePredicates(filter.condition).flatMap {
         case pruning: DynamicPruningSubquery if isInVain(plan, pruning) =>
           if (BuildSides.isSmall(pruning.buildQuery) || asksForBroadcast(plan)) Some(Pruning.onlyInBroadcast(pruning))
           else None
+        // Which leaves have rows to change: Spark runs the whole query for that, with the columns that it needs.
+        case DynamicPruningExpression(_: InSubquery) if isSmallChange(filter.child) => None
         case other => Some(other)
       }
       kept.reduceOption(And).fold(filter.child)(condition => filter.copy(condition = condition))
+  }
+
+  /** Whether the rows of a table are changed that Spark reads at once. */
+  private def isSmallChange(child: LogicalPlan): Boolean = child match {
+    case relation: DataSourceV2ScanRelation => relation.scan match {
+      case scan: PhalanxScan => scan.isSmallChange
+      case _ => false
+    }
+    case _ => false
   }
 
   private def asksForBroadcast(plan: LogicalPlan): Boolean = plan.exists {

@@ -7,11 +7,14 @@ import scala.collection.mutable.ArrayBuffer
 
 import org.apache.spark.TaskContext
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
+import org.apache.spark.sql.catalyst.expressions.{Alias, And, GenericInternalRow, MonotonicallyIncreasingID, NamedExpression, PredicateHelper, SubqueryExpression}
+import org.apache.spark.sql.catalyst.plans.logical.{Filter, LogicalPlan, Project}
+import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.connector.expressions.{Expressions, NamedReference}
 import org.apache.spark.sql.connector.expressions.filter.Predicate
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder}
 import org.apache.spark.sql.connector.write._
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
 import org.apache.spark.sql.types.{ByteType, LongType, StringType, StructType}
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 
@@ -50,6 +53,30 @@ class PhalanxRowChange(table: PhalanxTable, info: RowLevelOperationInfo) extends
       override def toBatch(): DeltaBatchWrite = new PhalanxDelta(table, command().name().toLowerCase, info, () => read)
     }
   }
+}
+
+/**
+ * MERGE numbers the rows of the table, to see if one is matched twice, and Spark moves no filter below that: others
+ * would get the number. They need only be different, so filters that follow from the rows that are merged, such as
+ * `country = 'US'`, may choose what is read.
+ */
+object FiltersBelowRowNumbers extends Rule[LogicalPlan] with PredicateHelper {
+  private val RowNumber = "__row_id"
+
+  override def apply(plan: LogicalPlan): LogicalPlan = plan.transform {
+    case Filter(condition, numbered @ Project(columns, table: DataSourceV2Relation)) if hasNumbers(columns, table) =>
+      val (below, above) = splitConjunctivePredicates(condition).partition(part =>
+        part.deterministic && part.references.subsetOf(table.outputSet) && !SubqueryExpression.hasSubquery(part))
+      val read = below.reduceOption(And).fold[LogicalPlan](table)(Filter(_, table))
+      above.reduceOption(And).foldLeft[LogicalPlan](numbered.copy(child = read))((child, left) => Filter(left, child))
+  }
+
+  private def hasNumbers(columns: Seq[NamedExpression], table: DataSourceV2Relation): Boolean =
+    columns.exists { case Alias(_: MonotonicallyIncreasingID, RowNumber) => true; case _ => false } &&
+      (table.table match {
+        case RowLevelOperationTable(_: PhalanxTable, _) => true
+        case _ => false
+      })
 }
 
 /** Deleted and new rows, as one stream: what to do, the row's id, and its columns. */

@@ -293,6 +293,12 @@ class PhalanxScan(
     pushed.forall(_.name() == "IS_NOT_NULL") && rows >= PhalanxScan.ManyRows &&
     struct.exists(field => field.name == column && RuntimeFilters.isOrdered(field.dataType))
 
+  /** Whether its rows are read to be changed, and so few that it takes longer to find out which leaves have some. */
+  def isSmallChange: Boolean = !filtersRows && {
+    val size = estimateStatistics().sizeInBytes()
+    size.isPresent && size.getAsLong <= plan.get("changed_bytes").asLong()
+  }
+
   private def filtersRows: Boolean = !options.containsKey(MarkScans.Changed)
 
   def label: String = table.name()

@@ -14,6 +14,7 @@ SCHEMA = TableSchema.assign(
     pa.schema(
         [
             ("n", pa.int64()),
+            ("tiny", pa.int8()),
             ("s", pa.string()),
             ("x", pa.float64()),
             ("f", pa.float32()),
@@ -51,6 +52,14 @@ def part(field, column):
     return call("EXTRACT", col(column), field=field)
 
 
+def rest(column, divisor, type="long"):
+    return call("%", column, value(divisor, type))
+
+
+def widened(column, type="long"):
+    return call("CAST", col(column), to=json.dumps(type))
+
+
 DATE = value(DAY, "date")
 FIRST, NEXT = "TIMESTAMP '2024-01-01T00:00:00Z'", "TIMESTAMP '2024-01-02T00:00:00Z'"
 
@@ -85,6 +94,9 @@ TRANSLATED = [
     (call("IN", date_of("ts"), DATE), f"ts >= {FIRST} AND ts < {NEXT}"),
     (call("=", part("YEAR", "ts"), value(2024, "integer")), "date_part('year', ts) = 2024"),
     (call("=", part("MONTH", "day"), value(2, "integer")), "date_part('month', day) = 2"),
+    (call("=", rest(col("n"), 10), value(3, "long")), "(n % 10) = 3"),
+    (call("<", rest(widened("tiny"), 7), value(0, "long")), "(tiny % 7) < 0"),
+    (call("IN", rest(col("n"), 9), value(-1, "long"), value(1, "long")), "(n % 9) IN (-1, 1)"),
     (
         call("AND", call(">", col("n"), value(0, "long")), call("IS_NULL", col("s"))),
         "n >= 1 AND s IS NULL",
@@ -123,6 +135,17 @@ UNTRANSLATED = [
     call("=", part("DAY_OF_WEEK", "ts"), value(1, "integer")),
     call("IN", date_of("ts"), value(None, "date")),
     call("STARTS_WITH", col("s"), col("s")),
+    call("=", rest(col("n"), 0), value(0, "long")),
+    call("=", rest(col("n"), -1), value(0, "long")),
+    call("=", rest(col("n"), None), value(0, "long")),
+    call("=", call("%", col("n"), col("n")), value(0, "long")),
+    call("=", rest(col("x"), "2.0", "double"), value("0.0", "double")),
+    call("=", rest(col("d"), "2", "decimal(9,2)"), value("0", "decimal(9,2)")),
+    call("=", rest(widened("tiny", "integer"), 128, "integer"), value(0, "integer")),
+    call("=", rest(widened("n", "integer"), 7, "integer"), value(0, "integer")),
+    call("=", rest(widened("n", "string"), 7), value(0, "long")),
+    call("=", rest(call("+", col("n"), value(1, "long")), 3), value(0, "long")),
+    call("=", call("%", value(7, "long"), col("n")), value(0, "long")),
     call("?", text="something new"),
     call("AND", call("=", col("n"), value(1, "long")), call("UPPER", col("s"))),
     call("=", col("n"), value("1", "interval day to second")),

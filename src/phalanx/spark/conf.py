@@ -108,7 +108,14 @@ KEYED_LEAVES = Setting(
     "up to how many partition keys with few rows are reported to Spark, with a task for each",
     conf=PREFIX + "keyedLeaves",
 )
-SESSION = (PYTHON, PYTHON_PATH, KEYED_LEAVES)
+CHANGED_BYTES = Setting(
+    whole_number(0),
+    512 * 1024 * 1024,
+    "up to how many bytes of rows in memory UPDATE and MERGE read at once; of larger tables, Spark "
+    "first finds out which partitions have rows to change",
+    conf=PREFIX + "changedBytes",
+)
+SESSION = (PYTHON, PYTHON_PATH, KEYED_LEAVES, CHANGED_BYTES)
 
 # Confs of a catalog: `spark.sql.catalog.<name>.<conf>`
 

@@ -29,7 +29,8 @@ _SAME = {"=", "<>", "<", "<=", ">", ">=", "<=>"}
 _FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 #: What EXTRACT can take from a time, by the name that Spark has for it.
 PARTS = {name.upper(): name for name in UNITS}
-_NUMBERS = ("byte", "short", "integer", "long")
+#: Whole numbers, with their bits.
+_NUMBERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DAY = 86_400 * 1_000_000_000
 
 
@@ -80,6 +81,8 @@ class _Translator:
                 return Call("in", tuple(self.term(arg) for arg in args))
             case "EXTRACT":
                 return self._part(node["field"], args[0])
+            case "%":
+                return self._remainder(*args)
         if name in _SAME:
             left, right = args
             if _is_date_of(right):
@@ -107,6 +110,21 @@ class _Translator:
             raise Untranslatable(field)
         self._check_zone(source)
         return Call("date_part", (Literal("string", part), self.term(source)))
+
+    def _remainder(self, source: Expression, divisor: Expression) -> Term:
+        """`c % n` of a whole number by a positive one: no value of `c` makes it fail."""
+        cast = json.loads(source["to"]) if source.get("call") == "CAST" else "long"
+        source = source["args"][0] if source.get("call") == "CAST" else source
+        if "column" not in source or not pa.types.is_signed_integer(self._type(source)):
+            raise Untranslatable("a remainder of something else than a column of whole numbers")
+        if _NUMBERS.get(cast, 0) < self._type(source).bit_width:
+            raise Untranslatable("a cast that not all values survive")
+        by, largest = self.term(divisor), 2 ** (self._type(source).bit_width - 1) - 1
+        if not isinstance(by, Literal) or not isinstance(by.value, int) or by.value < 1:
+            raise Untranslatable("a remainder by something else than a positive whole number")
+        if by.value > largest:  # Lance takes it as a value of the column's type
+            raise Untranslatable("a remainder by a number that the column cannot hold")
+        return Call("%", (self.term(source), by))
 
     def _dates(self, op: str, cast: Expression, other: Expression) -> Term:
         """`CAST(ts AS DATE) < d` as a range of instants."""

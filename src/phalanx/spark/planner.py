@@ -19,7 +19,7 @@ from phalanx.model.predicates import EVERYTHING, Predicate, columns_of, conjoin
 from phalanx.model.schema import TableSchema
 from phalanx.model.selectivity import share_of
 from phalanx.model.specs import PartitionSpec
-from phalanx.spark.conf import KEYED_LEAVES, resolve
+from phalanx.spark.conf import CHANGED_BYTES, KEYED_LEAVES, resolve
 from phalanx.spark.dispatch import Reply, operation
 from phalanx.spark.filters import Expression, Untranslatable, conjunction_of, predicate_of
 from phalanx.spark.handles import Handle
@@ -196,6 +196,7 @@ def _metadata_plan(handle: Handle) -> Reply:
         "rows": None,
         "bytes": None,
         "share": 1.0,
+        "changed_bytes": 0,
         "summary": f"version {handle.version}",
     }
 
@@ -301,6 +302,7 @@ class Planner:
             "rows": rows,
             "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._tasks.share),
             "share": self._share_left() if rows and self._scan.joins else 1.0,
+            "changed_bytes": resolve(CHANGED_BYTES, confs=self._scan.conf),
             "summary": self._summary(),
         }
 

@@ -129,6 +129,33 @@ class TestMerge:
             )
         expect(source, "SELECT * FROM {t}")
 
+    @pytest.mark.parametrize(
+        ("where", "partitions"),
+        [("country = 'US'", "2/6"), ("id = 190", "2/6"), ("id % 5 = 1", "4/6")],
+        ids=["partition", "bucket", "row"],
+    )
+    def test_what_is_merged_chooses_what_is_read(self, table, where, partitions):
+        table.sql("CREATE TABLE {db}.s AS SELECT id, country, -1D AS x FROM {db}.t")
+        source = f"(SELECT * FROM {{db}}.s WHERE {where})"
+        merge = (
+            f"MERGE INTO {{db}}.t t USING {source} s ON t.id = s.id AND t.country = s.country "
+            "WHEN MATCHED AND t.n < 5 THEN UPDATE SET x = s.x "
+            "WHEN NOT MATCHED THEN INSERT (id, country, x) VALUES (s.id, s.country, s.x)"
+        )
+        plan = table.sql(f"EXPLAIN {merge}").collect()[0][0]
+        assert f"{table['t']} partitions {partitions}," in plan
+        table.sql(merge)
+        expect(
+            table,
+            f"SELECT id, n, country, IF({where} AND country IS NOT NULL AND n < 5, -1D, x) "
+            f"FROM {{t}} UNION ALL "
+            f"SELECT id, NULL, country, -1D FROM {{t}} WHERE country IS NULL AND {where}",
+        )
+        # A row that is matched twice is noticed.
+        table.sql("INSERT INTO {db}.s SELECT * FROM {db}.s")
+        with pytest.raises(Exception, match="MERGE_CARDINALITY_VIOLATION"):
+            table.sql(merge)
+
     def test_nothing_matches(self, source):
         version = source.open("t").version
         source.sql(
@@ -139,7 +166,29 @@ class TestMerge:
 
 
 class TestGroups:
-    """Spark finds out which partitions hold rows that change, and reads only those again."""
+    """Of a large table, Spark finds out which partitions hold rows that change, and reads those."""
+
+    @pytest.fixture(autouse=True, params=["0", str(2**29)], ids=["large", "small"])
+    def bound(self, request, spark):
+        conf = "spark.sql.phalanx.changedBytes"
+        spark.conf.set(conf, request.param)
+        yield int(request.param)
+        spark.conf.unset(conf)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE {db}.t SET x = 0 WHERE upper(country) = 'US' AND length(country) > n",
+            "MERGE INTO {db}.t t USING (SELECT explode(array(2, 5)) AS id) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET x = 0",
+        ],
+        ids=["update", "merge"],
+    )
+    def test_only_of_large_tables(self, table, bound, change):
+        plan = table.sql(f"EXPLAIN {change}").collect()[0][0]
+        prunes = "RuntimeFilters: [dynamicpruningexpression" in plan
+        # Earlier versions of Spark do so only if they replace whole partitions.
+        assert prunes == (bound == 0 and table.spark.version >= "4.3")
 
     @pytest.mark.parametrize(
         ("type", "values", "partitioning"),
