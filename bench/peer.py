@@ -1,6 +1,7 @@
 """One of the peers at its work. `bench.peers` runs it in the environment of that system.
 
-`python -m bench.peer SYSTEM DATA FOLDER JARS` prints its seconds as JSON.
+`python -m bench.peer SYSTEM DATA FOLDER JARS` prints its seconds as JSON; with `first` behind that,
+those of the first query of a session on what an earlier run has written.
 """
 
 from __future__ import annotations
@@ -140,6 +141,9 @@ class Peer:
     def bytes(self, table: str) -> int:
         return sum(f.stat().st_size for f in self.path(table).rglob("*") if f.is_file())
 
+    def files(self, table: str) -> int:
+        return sum(f.is_file() for f in self.path(table).rglob("*"))
+
 
 def median(work: Callable[[], Any], warm: int = 1) -> float:
     for _ in range(warm):
@@ -197,9 +201,30 @@ def measure(peer: Peer, data: str) -> dict[str, float]:
     peer.session.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     peer.drop("a")
     peer.drop("b")
+    parts = f"SELECT *, id % 1000 AS part FROM parquet.`{data}/rows`"
+
+    def write_many() -> None:
+        peer.drop("many")
+        peer.make("many", parts, by="part")
+
+    results["write 1,000 partitions"] = median(write_many, warm=0)
+    few = f"SELECT id, id % 100 AS part FROM parquet.`{data}/rows` WHERE id < 1000"
+    peer.make("few", few, by="part")
+    results["files of 100 partitions"] = peer.files("few")
     if peer.kind != "parquet":
         results |= changes(peer, source)
     return results
+
+
+def first_query(peer: Peer) -> dict[str, float]:
+    """The first query of a session, on the table of 1,000 partitions that another has written."""
+    started = time.perf_counter()
+    if peer.kind == "parquet":
+        rows = peer.session.read.parquet(os.fspath(peer.path("many")))
+        rows.createOrReplaceTempView(peer.name("many"))
+    query = f"SELECT sum(amount), max(text) FROM {peer.name('many')} WHERE part = 77"
+    peer.sql(query)
+    return {"first query of a session": time.perf_counter() - started}
 
 
 def changes(peer: Peer, source: str) -> dict[str, float]:
@@ -230,10 +255,10 @@ def changes(peer: Peer, source: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    system, data, folder, jars = sys.argv[1:]
+    system, data, folder, jars, *first = sys.argv[1:]
     peer = Peer(system, Path(folder), jars)
     try:
-        figures = measure(peer, data)
+        figures = first_query(peer) if first else measure(peer, data)
         print(json.dumps({"spark": peer.session.version, "figures": figures}), flush=True)
     finally:
         peer.session.stop()

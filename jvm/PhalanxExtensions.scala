@@ -65,6 +65,8 @@ object MarkScans extends Rule[LogicalPlan] {
   val Unclustered = "phalanx.unclustered"
   /** Its rows are changed: what is read of them is decided by the change alone. */
   val Changed = "phalanx.changed"
+  /** It is in the loop of a recursive query. */
+  val Repeated = "phalanx.repeated"
 
   override def apply(plan: LogicalPlan): LogicalPlan = {
     // The plan of a subquery becomes part of a join later, and so does what has one.
@@ -74,13 +76,16 @@ object MarkScans extends Rule[LogicalPlan] {
       if (joins) Seq(Planned)
       else if (plan.exists(Clustering(_).isDefined)) Seq(Planned, Alone)
       else Seq(Planned, Alone, Unclustered)
-    plan.transform {
-      case relation: DataSourceV2Relation
-          if relation.table.isInstanceOf[PhalanxTable] && !marks.forall(relation.options.containsKey) =>
-        val more = new util.HashMap(relation.options.asCaseSensitiveMap())
-        marks.foreach(more.put(_, "true"))
-        relation.copy(options = new CaseInsensitiveStringMap(more))
-    }
+    val looped = plan.transform { case loop if loop.nodeName == "UnionLoop" => marked(loop, Seq(Repeated)) }
+    marked(looped, marks)
+  }
+
+  private def marked(plan: LogicalPlan, marks: => Seq[String]): LogicalPlan = plan.transform {
+    case relation: DataSourceV2Relation
+        if relation.table.isInstanceOf[PhalanxTable] && !marks.forall(relation.options.containsKey) =>
+      val more = new util.HashMap(relation.options.asCaseSensitiveMap())
+      marks.foreach(more.put(_, "true"))
+      relation.copy(options = new CaseInsensitiveStringMap(more))
   }
 }
 

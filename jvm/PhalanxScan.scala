@@ -294,12 +294,16 @@ class PhalanxScan(
     struct.exists(field => field.name == column && RuntimeFilters.isOrdered(field.dataType))
 
   /** Whether its rows are read to be changed, and so few that it takes longer to find out which leaves have some. */
-  def isSmallChange: Boolean = !filtersRows && {
+  def isSmallChange: Boolean = options.containsKey(MarkScans.Changed) && {
     val size = estimateStatistics().sizeInBytes()
     size.isPresent && size.getAsLong <= plan.get("changed_bytes").asLong()
   }
 
-  private def filtersRows: Boolean = !options.containsKey(MarkScans.Changed)
+  private def filtersRows: Boolean = !options.containsKey(MarkScans.Changed) && !isRepeated
+
+  /** Whether a query reads it several times, each time joined with other rows: what was learned from those of one time
+   *  must not filter the next. */
+  private def isRepeated: Boolean = options.containsKey(MarkScans.Repeated)
 
   def label: String = table.name()
 
@@ -380,14 +384,14 @@ class PhalanxScan(
 
   // Filters that are known only when the other side of a join has run
 
-  override def filterAttributes(): Array[NamedReference] =
+  override def filterAttributes(): Array[NamedReference] = if (isRepeated) Array.empty else
     Json.each(table.described.get("runtime_columns")).map(Json.strings)
       .filter(column => struct.findNestedField(column).isDefined)
       .map(Json.column).toArray
 
   override def filter(predicates: Array[Predicate]): Unit = synchronized {
     val useful = predicates.flatMap(RuntimeFilters.bounded(_, ordered))
-    if (useful.nonEmpty) {
+    if (useful.nonEmpty && !isRepeated) {
       runtime ++= useful
       planned = None
       tasks = None
@@ -449,7 +453,7 @@ object RuntimeFilters {
       }
   }
 
-  /** Whether Spark and Phalanx order the values of a type alike. */
+  /** Whether Spark and Phalanx order the values of a type alike, and so compare them alike. */
   def isOrdered(kind: DataType): Boolean = kind match {
     case _: IntegralType | _: DecimalType | DateType | TimestampType | TimestampNTZType | StringType => true
     case _ => false

@@ -32,6 +32,8 @@ object RowPruning extends PredicateHelper {
           val built = inserted(left)
           join.withNewChildren(Seq(built, inserted(filtered(right, rightKeys, built, leftKeys))))
         case None =>
+          // What is broadcast within the left side filters the right one, too. The other way round would have to look
+          // for it before the left side is done.
           val first = inserted(left)
           val second = leftKeys.zip(rightKeys).foldLeft(right) { case (side, (key, other)) =>
             broadcastKey(first, key).fold(side)(filteredBy(side, other, _))

@@ -8,7 +8,8 @@ object Pruning {
   /** The same, if the other side is broadcast in any case. */
   def onlyInBroadcast(pruning: DynamicPruningSubquery): DynamicPruningSubquery = pruning.copy(onlyInBroadcast = true)
 
-  /** A filter of a column by one of the keys in a broadcast. */
+  /** A filter of a column by one of the keys in a broadcast: by that one, and not by rows that are read once more,
+   *  because these may be others. */
   def inBroadcast(column: Attribute, built: LogicalPlan, keys: Seq[Expression], at: Int): DynamicPruningSubquery =
     DynamicPruningSubquery(column, built, keys, Seq(at), onlyInBroadcast = true)
 }

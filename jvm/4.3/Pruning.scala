@@ -9,7 +9,8 @@ object Pruning {
   def onlyInBroadcast(pruning: DynamicPruningSubquery): DynamicPruningSubquery =
     pruning.copy(onlyInBroadcast = true)(pruning.broadcastValueProjection)
 
-  /** A filter of a column by one of the keys in a broadcast. */
+  /** A filter of a column by one of the keys in a broadcast: by that one, and not by rows that are read once more,
+   *  because these may be others. */
   def inBroadcast(column: Attribute, built: LogicalPlan, keys: Seq[Expression], at: Int): DynamicPruningSubquery =
     DynamicPruningSubquery(column, built, keys, Seq(at), onlyInBroadcast = true)(None)
 }

@@ -166,6 +166,14 @@ def test_which_lists_are_long(table):
         assert checks == ()
 
 
+def test_values_that_a_column_cannot_hold(tmp_path):
+    table = phalanx.create(tmp_path / "t", pa.schema([("a", pa.binary(2)), ("b", pa.int8())]), [])
+    table.append([{"a": b"\0\2", "b": 4}])
+    texts = [f"X'{n:04x}'" for n in range(0, 80, 2)]
+    assert table.count(f"a IN ({', '.join(texts)}, X'00', X'000000')") == 1
+    assert table.count(f"b IN ({', '.join(str(4 * n) for n in range(60))})") == 1
+
+
 def test_neighbors_in_a_long_list(table):
     values = [n for n in range(90) if n % 3]
     _, (check,) = lists(table, values)

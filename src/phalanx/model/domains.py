@@ -368,7 +368,32 @@ class BytesDomain(Domain):
         return literal.value, True
 
 
-class UuidDomain(BytesDomain):
+class FixedBytesDomain(BytesDomain):
+    """Bytes of one length. A literal of another length lies between two of them, or beyond all."""
+
+    @property
+    def lowest(self) -> bytes:
+        return bytes(self.type.byte_width)
+
+    @property
+    def highest(self) -> bytes:
+        return bytes([255]) * int(self.type.byte_width)
+
+    def successor(self, key: bytes) -> bytes:
+        width = self.type.byte_width
+        if key >= self.highest:
+            return key + b"\0"
+        return (int.from_bytes(key, "big") + 1).to_bytes(width, "big")
+
+    def locate(self, literal: Literal) -> tuple[bytes, bool]:
+        key, exact = super().locate(literal)
+        width = self.type.byte_width
+        if len(key) > width:
+            return self.successor(key[:width]), False
+        return key.ljust(width, b"\0"), exact and len(key) == width
+
+
+class UuidDomain(FixedBytesDomain):
     def locate(self, literal: Literal) -> tuple[bytes, bool]:
         if literal.kind == "string":
             try:
@@ -426,12 +451,9 @@ def domain_of(type: pa.DataType) -> Domain:
         return TemporalDomain(type, Fraction(PER_SECOND[type.unit]))
     if t.is_string(type) or t.is_large_string(type) or t.is_string_view(type):
         return TextDomain(type)
-    if (
-        t.is_binary(type)
-        or t.is_large_binary(type)
-        or t.is_fixed_size_binary(type)
-        or t.is_binary_view(type)
-    ):
+    if t.is_fixed_size_binary(type):
+        return FixedBytesDomain(type)
+    if t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type):
         return BytesDomain(type)
     return NullnessDomain(type)
 

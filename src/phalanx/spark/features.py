@@ -71,6 +71,7 @@ FEATURES = {
     ),
     "show_procedures": Feature("4.1", "has no SHOW PROCEDURES: CALL works"),
     "create_table_like": Feature("4.2", "has no CREATE TABLE … LIKE for tables of catalogs"),
+    "recursive_queries": Feature("4.1", "has no WITH RECURSIVE"),
 }
 
 

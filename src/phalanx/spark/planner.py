@@ -233,10 +233,13 @@ class Planner:
         runtime = list(_translatable(scan.runtime, schema, zone))
         for predicate in runtime:
             self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).indices)
-        by_row = scan.filters_rows and scan.limit is None
-        #: The filters of a running join that leave out single rows, too.
-        self._of_rows = [p for p in runtime if by_row and _is_exact(p)]
-        self._rows = Plan(snapshot, conjoin([filters, *self._of_rows])) if runtime else self._plan
+        drops_rows = scan.filters_rows and scan.limit is None
+        #: The filters of a running join that leave out single rows, too, and the plan with them.
+        self._row_filters = [p for p in runtime if drops_rows and _is_exact(p)]
+        self._row_plan = self._plan
+        if self._row_filters:
+            self._row_plan = Plan(snapshot, conjoin([filters, *self._row_filters]))
+            self._indices = np.intersect1d(self._indices, self._row_plan.indices)
         if scan.limit is not None:
             self._indices = self._enough(scan.limit)
 
@@ -275,7 +278,7 @@ class Planner:
 
     def _chosen(self, indices: Any, groups: Mapping[int, Any] | None = None) -> list[Chosen]:
         leaves = self._snapshot.leaves
-        small = self._rows.are_small(indices).tolist()
+        small = self._row_plan.are_small(indices).tolist()
         return [
             self._leaf(row, is_small, None if groups is None else groups[row.index])
             for row, is_small in zip(leaves.rows(indices), small, strict=True)
@@ -336,7 +339,7 @@ class Planner:
     def _summary(self) -> str:
         pruned = self._plan.total - len(self._indices)
         by = self._plan.pruned_by if self._plan.pruned else "join keys" if pruned else "nothing"
-        joined = dict.fromkeys(c.path[0] for p in self._of_rows for c in columns_of(p))
+        joined = dict.fromkeys(c.path[0] for p in self._row_filters for c in columns_of(p))
         rows = f"rows filtered by join keys: {', '.join(joined)}, " if joined else ""
         return (
             f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, {rows}"
@@ -349,7 +352,7 @@ class Planner:
         piece = self._tasks.piece(
             row,
             name,
-            where=self._rows.residual(row.index),
+            where=self._row_plan.residual(row.index),
             group=group,
             given=self._snapshot.head.given(row.spec_id, row.keys),
         )

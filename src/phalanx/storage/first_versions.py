@@ -84,7 +84,7 @@ class FirstVersion:
     def write(self, leaf: str, fragment: FragmentMetadata) -> int:
         """Write the version of another leaf that adds a fragment, and return its number.
 
-        Raises OSError, and nothing was written then.
+        Raises OSError, and nothing refers to what was written then.
         """
         version, tx_id = secrets.randbits(64) | DETACHED, str(uuid.uuid4()).encode()
         seconds, nanos = divmod(time.time_ns(), 10**9)

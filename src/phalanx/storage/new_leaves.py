@@ -48,7 +48,8 @@ class NewLeaves:
             template = self._template
             if template is None or template.links >= _MOST_LINKS:
                 handle, is_new = leaf.created()
-                self._template = _template_of(leaf, handle) if is_new else None
+                file = f"{leaf.uri}/{FIRST_FILE}"
+                self._template = _Template(file, first_manifest(handle)) if is_new else None
                 return leaf.writer_at(handle)
             template.links += 1
         try:
@@ -61,10 +62,6 @@ class NewLeaves:
             return leaf.create()
         handle = open_manifest(leaf.uri, template.manifest, None, leaf_session())
         return leaf.writer_at(handle)
-
-
-def _template_of(leaf: Leaf, handle: object) -> _Template:
-    return _Template(f"{leaf.uri}/{FIRST_FILE}", first_manifest(handle))
 
 
 def _link(template: _Template, leaf: Leaf) -> None:

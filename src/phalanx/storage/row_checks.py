@@ -78,7 +78,10 @@ def _check(part: Predicate, columns: Collection[str]) -> RowCheck | None:
     if domain.type != part.term.type or pa.types.is_floating(domain.type):
         return None
     keys = _keys(domain, values.intervals) if len(values.intervals) >= _FEWEST else []
-    return RowCheck(name, domain.array(keys)) if keys else None
+    try:
+        return RowCheck(name, domain.array(keys)) if keys else None
+    except (pa.ArrowInvalid, OverflowError):  # one that the column cannot hold
+        return None
 
 
 def _keys(domain: Domain, intervals: Sequence[Interval]) -> list[object]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.spark.needs import needs
+
 ROWS = 600_000
 FACTS = (
     "SELECT id, id % 5000 AS item, concat('s', id % 5000) AS code, CAST(id % 7 AS INT) AS k, "
@@ -17,6 +19,7 @@ FILTERED = "rows filtered by join keys: "
 @pytest.fixture(scope="module")
 def star(shared_lake):
     shared_lake.both("facts", FACTS, "bucket(4, id)")
+    shared_lake.both("by_item", FACTS, "bucket(4, item)")
     shared_lake.both("items", ITEMS)
     return shared_lake
 
@@ -141,3 +144,17 @@ def test_changes_read_every_row_that_they_change(lake):
         "SELECT count(*), count_if(x = -1), count_if(item % 100 = 9) FROM {db}.facts"
     ).collect()[0]
     assert tuple(found) == (ROWS - 6000, 6000, 0)
+
+
+@pytest.mark.parametrize("limit", ["", "LIMIT 10"])
+@pytest.mark.parametrize("table", ["facts", "by_item"])
+@needs("recursive_queries")
+def test_loops_read_every_row_that_they_come_to(star, adaptive, table, limit):
+    """Each turn joins other rows with the same scan."""
+    check(
+        star,
+        "WITH RECURSIVE r(n, d) AS (SELECT item, 0 FROM {db}.items WHERE item = 5 UNION ALL "
+        "SELECT f.id + 1, x.d + 1 FROM "
+        f"(SELECT /*+ BROADCAST(r) */ * FROM r WHERE d IN (0, 1, 2, 3, 4, 5) {limit}) x "
+        f"JOIN {{db}}.{table} f ON x.n = f.id) SELECT * FROM r",
+    )
