@@ -117,7 +117,7 @@ class _Translator:
         source = source["args"][0] if source.get("call") == "CAST" else source
         if "column" not in source or not pa.types.is_signed_integer(self._type(source)):
             raise Untranslatable("a remainder of something else than a column of whole numbers")
-        if _NUMBERS.get(cast, 0) < self._type(source).bit_width:
+        if _bits(cast) < self._type(source).bit_width:
             raise Untranslatable("a cast that not all values survive")
         by, largest = self.term(divisor), 2 ** (self._type(source).bit_width - 1) - 1
         if not isinstance(by, Literal) or not isinstance(by.value, int) or by.value < 1:
@@ -180,7 +180,7 @@ def _is_date_of(node: Expression) -> bool:
 def _literal(value: Any, type: Any) -> Literal:
     if value is None:
         return NULL
-    if type in _NUMBERS:
+    if _bits(type):
         return Literal("number", int(value))
     if isinstance(type, str) and type.startswith("decimal"):
         return Literal("number", Decimal(value))
@@ -198,6 +198,11 @@ def _literal(value: Any, type: Any) -> Literal:
         case "float" | "double":
             return Literal("number", _exactly(value, type))
     raise Untranslatable(f"a constant of type {type}")
+
+
+def _bits(type: Any) -> int:
+    """How many bits a type of whole numbers has; 0 for other types, some of which are dicts."""
+    return _NUMBERS.get(type, 0) if isinstance(type, str) else 0
 
 
 def _exactly(text: str, type: str) -> Decimal:
