@@ -1,8 +1,10 @@
 """The leaves of one write: the first is created by Lance, the others share its files."""
 
+import datetime as dt
 import errno
 import os
 import shutil
+from decimal import Decimal
 
 import lance
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 import phalanx
 from phalanx.model.schema import TableSchema
+from phalanx.storage import leaf as leaf_module
 from phalanx.storage import new_leaves
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta
@@ -95,6 +98,108 @@ def test_an_empty_folder_that_somebody_left_is_used(tmp_path):
 def test_files_have_a_limited_number_of_links(tmp_path, monkeypatch):
     monkeypatch.setattr(new_leaves, "_MOST_LINKS", 2)
     assert [links(leaf) for leaf, _ in made(tmp_path, 7)] == [3, 3, 3, 3, 3, 3, 1]
+
+
+class TestAlike:
+    """Leaves that get the same number of rows are written by one call of Lance."""
+
+    ROWS = (
+        pa.table({"id": [1, None, 3], "part": [-0.0, float("nan"), None]}),
+        pa.table({"text": ["a", None, "long " * 300], "day": [dt.date(2024, 1, 2)] * 3}),
+        pa.table({"s": [{"a": 1, "b": ["x", "y"]}, None], "d": [Decimal("1.50"), None]}),
+        pa.table({"v": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)), "m": [True]}),
+        pa.table({"e": pa.array(["x", "y", "x"]).dictionary_encode()}),
+        pa.table({"nothing": pa.nulls(2, pa.string())}),
+    )
+
+    @pytest.fixture
+    def calls(self, monkeypatch):
+        """How many files each call of Lance has written."""
+        made, write = [], leaf_module.write_fragments
+
+        def counted(*args, **options):
+            fragments = write(*args, **options)
+            made.append(len(fragments))
+            return fragments
+
+        monkeypatch.setattr(leaf_module, "write_fragments", counted)
+        return made
+
+    def leaves(self, root, schema, count):
+        schema = TableSchema.assign(schema)
+        folders = [f"{number:08x}_v1$n{number:015}$dataset" for number in range(count)]
+        return [Leaf(Location(root), folder, schema) for folder in folders]
+
+    def files(self, leaf):
+        return [path.read_bytes() for path in leaf.location.path.glob(f"{leaf.folder}/data/*")]
+
+    @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: rows.schema.names[0])
+    def test_their_files_are_as_if_each_was_written_alone(self, tmp_path, rows, calls):
+        every = pa.concat_tables([rows] * 5)
+        leaves = self.leaves(tmp_path / "together", rows.schema, 5)
+        written = NewLeaves().write_alike(leaves, every)
+        assert calls == [5]
+        creator = NewLeaves()
+        for leaf, files, alone in zip(
+            leaves, written, self.leaves(tmp_path / "alone", rows.schema, 5), strict=True
+        ):
+            creator.create(alone).write(rows)
+            assert self.files(leaf) == self.files(alone)
+            version = leaf.commit(None, LeafDelta(added=(files,)))
+            stored = lance.dataset(leaf.uri, version=version).to_table()
+            assert str(stored.to_pylist()) == str(rows.to_pylist())
+            assert (files.rows, files.file_count) == (rows.num_rows, 1)
+
+    def test_each_gets_its_own(self, tmp_path, calls):
+        rows = pa.table({"id": range(3_000), "part": range(3_000)}, SCHEMA)
+        leaves = self.leaves(tmp_path, SCHEMA, 1_000)
+        for number, (leaf, files) in enumerate(
+            zip(leaves, NewLeaves().write_alike(leaves, rows), strict=True)
+        ):
+            version = leaf.commit(None, LeafDelta(added=(files,)))
+            assert leaf.open(version).to_table().equals(rows.slice(number * 3, 3))
+        assert calls == [1_000]
+
+    def test_one_that_another_writer_creates_is_written_alone(self, tmp_path, calls):
+        leaves = self.leaves(tmp_path, SCHEMA, 5)
+        leaves[0].create()
+        leaves[3].create()
+        rows = pa.table({"id": range(10), "part": [0] * 10}, SCHEMA)
+        written = NewLeaves().write_alike(leaves, rows)
+        versions = [
+            leaf.commit(None, LeafDelta(added=(files,)))
+            for leaf, files in zip(leaves, written, strict=True)
+        ]
+        ids = [
+            leaf.open(version).to_table()["id"].to_pylist()
+            for leaf, version in zip(leaves, versions, strict=True)
+        ]
+        assert ids == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+        assert [len(self.files(leaf)) for leaf in leaves] == [1] * 5
+
+    def test_without_links_each_is_written_alone(self, tmp_path, monkeypatch, calls):
+        def refuse(*_):
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+        leaves = self.leaves(tmp_path, SCHEMA, 3)
+        rows = pa.table({"id": range(3), "part": [0] * 3}, SCHEMA)
+        for number, (leaf, files) in enumerate(
+            zip(leaves, NewLeaves().write_alike(leaves, rows), strict=True)
+        ):
+            version = leaf.commit(None, LeafDelta(added=(files,)))
+            assert leaf.open(version).to_table()["id"].to_pylist() == [number]
+        assert calls == [1] * 3
+
+    def test_more_leaves_than_a_file_has_links(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(new_leaves, "_MOST_LINKS", 2)
+        leaves = self.leaves(tmp_path, SCHEMA, 9)
+        rows = pa.table({"id": range(9), "part": [0] * 9}, SCHEMA)
+        written = NewLeaves().write_alike(leaves, rows)
+        for number, (leaf, files) in enumerate(zip(leaves, written, strict=True)):
+            version = leaf.commit(None, LeafDelta(added=(files,)))
+            assert leaf.open(version).to_table()["id"].to_pylist() == [number]
+        assert max(links(leaf) for leaf in leaves) <= 3
 
 
 def test_a_table_of_many_leaves(root):

@@ -34,6 +34,26 @@ class TestCutting:
             map(str, pa.table(data).to_pylist())
         )
 
+    def test_leaves_of_all_sizes(self, root):
+        """New leaves with the same number of rows are written together, the others alone."""
+        schema = pa.schema([("id", pa.int64()), ("k", pa.int32()), ("text", pa.string())])
+        table = phalanx.create(root, schema, ["k"])
+        rng = np.random.default_rng(5)
+        first = np.concatenate([rng.integers(0, 300, 700), np.full(5_000, 7)])
+        both = np.concatenate([first, rng.integers(200, 600, 900)])
+        texts = pa.array([None if i % 11 == 0 else "x" * (i % 50) for i in range(len(both))])
+        rows = pa.table([np.arange(len(both)), pa.array(both, pa.int32()), texts], schema=schema)
+        table.append(rows.slice(0, len(first)))
+        table.append(rows.slice(len(first)))
+        assert table.check().ok
+        stored = table.to_arrow().sort_by("id")
+        assert stored.equals(rows)
+        assert table.partitions().num_rows == len(set(both.tolist()))
+        for k in (7, 200, 599):
+            few = table.scan(where=f"k = {k}").to_arrow()["id"].to_pylist()
+            assert sorted(few) == np.flatnonzero(both == k).tolist()
+            assert table.count(f"k = {k} and id >= 0") == len(few)
+
 
 class Stream:
     """A stream of rows that is made as it is read."""

@@ -29,6 +29,7 @@ WRITES = [
     ("phalanx.storage.manifest", "write_fragments", "lance.write-manifest"),
     ("phalanx.storage.new_leaves", "os.mkdir", "leaf.mkdir"),
     ("phalanx.storage.new_leaves", "os.link", "leaf.link"),
+    ("phalanx.storage.new_leaves", "os.rename", "leaf.rename"),
     ("phalanx.storage.files", "DatasetFolder.delete", "file.delete"),
 ]
 

@@ -545,11 +545,12 @@ class LeafWriter:
     def __init__(self, leaf: Leaf, handle: Any) -> None:
         self._leaf, self._handle = leaf, handle
 
-    def write(self, table: pa.Table) -> Written:
-        """Write rows as new files of the leaf."""
+    def write(self, table: pa.Table, max_rows: int | None = None) -> Written:
+        """Write rows as new files of the leaf, or of this many rows each if `max_rows` is given."""
         if self._leaf.stored is not self._leaf.schema:
             table = table.select(self._leaf.stored.tagged.names)
-        return self.write_batches(stored_table(table), table.schema)
+        limits = {} if max_rows is None else {"max_rows_per_file": max_rows}
+        return self.write_batches(stored_table(table), table.schema, **limits)
 
     def write_stream(
         self, batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int

@@ -45,6 +45,10 @@ class Written:
     def bytes(self) -> int:
         return sum(f.file_size_bytes or 0 for frag in self.fragments for f in frag.files)
 
+    def each(self) -> list[Written]:
+        """The fragments one by one."""
+        return [Written((fragment,)) for fragment in self.fragments]
+
 
 @dataclass(frozen=True)
 class Rewritten:

@@ -7,6 +7,7 @@ many rows get large files, and rows for small leaves stay in the buffer.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,8 @@ WRITERS = min(16, 4 * (os.cpu_count() or 2))
 #: Python, of which one thread runs at a time, and more threads only take turns more often.
 _TINY_BYTES = 16 * 1024
 _TINY_WRITERS = min(4, os.cpu_count() or 2)
+#: How many new leaves with the same number of rows, if they are tiny, are written together.
+_TOGETHER = 256
 
 Keys = tuple[Any, ...]
 
@@ -165,7 +168,32 @@ class PartitionedWriter:
     def _flush(self, groups: list[_Group]) -> None:
         for group in groups:
             self._waiting -= group.size
-        list(self._pool.map(self._write_groups, _shares(groups)))
+        alike, others = self._alike(groups)
+        jobs = [functools.partial(self._write_groups, share) for share in _shares(others)]
+        shares = [alike[i::_TINY_WRITERS] for i in range(_TINY_WRITERS)]
+        jobs += [functools.partial(self._write_all_alike, share) for share in shares if share]
+        list(self._pool.map(lambda job: job(), jobs))
+
+    def _alike(self, groups: Sequence[_Group]) -> tuple[list[list[_Group]], list[_Group]]:
+        """Tiny new leaves that get the same number of rows, and all others.
+
+        In a tree without metadata a leaf is not written before its columns have ids on main.
+        """
+        by_count: dict[int, list[_Group]] = {}
+        others = []
+        for group in groups:
+            is_new = group.place.row is None and not group.written
+            if is_new and group.size <= _TINY_BYTES and not self._schema.is_by_name:
+                by_count.setdefault(sum(p.num_rows for p in group.waiting), []).append(group)
+            else:
+                others.append(group)
+        alike = []
+        for same in by_count.values():
+            if self._new_leaves.shares(self._leaf(same[0].place)):
+                alike += [same[i : i + _TOGETHER] for i in range(0, len(same), _TOGETHER)]
+            else:
+                others += same
+        return alike, others
 
     def _check_place(self, place: Place) -> None:
         """Refuse a dataset of another client in the place of a new leaf, before rows are written.
@@ -180,6 +208,25 @@ class PartitionedWriter:
     def _leaf(self, place: Place) -> Leaf:
         snapshot = self._snapshot
         return Leaf.at(snapshot.location, snapshot.head, place.folder, place.spec.id, place.keys)
+
+    def _write_all_alike(self, batches: Sequence[Sequence[_Group]]) -> None:
+        for groups in batches:
+            self._write_alike(groups)
+
+    def _write_alike(self, groups: Sequence[_Group]) -> None:
+        """Write to new leaves that get the same number of rows each."""
+        table = pa.concat_tables(part for group in groups for part in group.waiting)
+        table = table.combine_chunks()
+        leaves = [self._leaf(group.place) for group in groups]
+        written = self._new_leaves.write_alike(leaves, table)
+        count = table.num_rows // len(groups)
+        for number, (group, files) in enumerate(zip(groups, written, strict=True)):
+            reach("write.leaf-created")
+            group.waiting, group.size = [], 0
+            rows = table.slice(number * count, count)
+            group.statistics = statistics.measure(rows, self._measured)
+            group.written.append(files)
+            reach("write.files-written")
 
     def _write_groups(self, groups: Sequence[_Group]) -> None:
         for group in groups:

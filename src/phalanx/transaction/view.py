@@ -6,7 +6,7 @@ before the same transaction reads the leaf again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +33,8 @@ from phalanx.transaction.snapshot import Snapshot
 
 #: The rows of a timeline of at most this many versions are removed without reading them first.
 _SHORT_TIMELINE = 64
+#: How many leaves a job commits at most, and how many jobs there are before any commits several.
+_COMMITS = 64
 
 
 @dataclass
@@ -431,8 +433,11 @@ class View:
             work.pending = NO_CHANGE
             reach("commit.leaf-committed")
 
+        # A job for each leaf would take longer than the commit of a new one.
+        size = max(1, min(_COMMITS, len(waiting) // _COMMITS))
+        shares = [waiting[i : i + size] for i in range(0, len(waiting), size)]
         # Wait for all commits before an error is raised; changes that failed stay pending.
-        futures = [self.pool.submit(commit, work) for work in waiting]
+        futures = [self.pool.submit(_each, commit, share) for share in shares]
         wait(futures)
         for future in futures:
             future.result()
@@ -531,6 +536,18 @@ class View:
         """The leaves of the base snapshot that the transaction has removed."""
         works = (work for work in self._works.values() if work.gone)
         return [self._leaf(work.place) for work in works if work.place.row is not None]
+
+
+def _each(commit: Callable[[_Work], None], works: Sequence[_Work]) -> None:
+    """Commit leaves one after the other; the first error is raised when all were tried."""
+    failures = []
+    for work in works:
+        try:
+            commit(work)
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _row(work: _Work) -> LeafRow:
