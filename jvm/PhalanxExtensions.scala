@@ -6,11 +6,11 @@ import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruning, DynamicPruningExpression, DynamicPruningSubquery, Expression, InSubquery, PredicateHelper, SubqueryExpression}
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
-import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, Deduplicate, Filter, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, ShowCreateTable, Subquery, Window}
+import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, BROADCAST, CTERelationDef, Deduplicate, Filter, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, ShowCreateTable, Subquery, Window}
 import org.apache.spark.sql.catalyst.plans.logical.statsEstimation.EstimationUtils
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag
-import org.apache.spark.sql.catalyst.trees.TreePattern.PLAN_EXPRESSION
+import org.apache.spark.sql.catalyst.trees.TreePattern.{CTE, DYNAMIC_PRUNING_SUBQUERY, PLAN_EXPRESSION}
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan, UnaryExecNode}
 import org.apache.spark.sql.execution.datasources.v2.{BatchScanExec, DataSourceV2Relation, DataSourceV2ScanRelation}
 import org.apache.spark.sql.execution.exchange.{ENSURE_REQUIREMENTS, ShuffleExchangeLike}
@@ -172,7 +172,7 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
     // It may become part of a join, which would have a use for its keys; it comes again with the whole plan.
     case _: Subquery => plan
     case _ =>
-      val cheap = RowPruning(CheapPruning(plan))
+      val cheap = RowPruning(CheapPruning(UnprunedDefinitions(plan)))
       val chosen = settled(CommonKeys(kept(cheap)))
       withSubqueries(HashedJoins(SharedGroups(chosen)), relations(cheap).zip(relations(chosen)))
   }
@@ -315,6 +315,23 @@ object SharedGroups {
     case Filter(_, child) => groupedBy(child)
     case _ => Seq.empty
   }
+}
+
+/**
+ * Takes what prunes out of the definitions of a WITH clause. Spark runs one that is used twice, and that it may not
+ * repeat because it is random, with new names for the columns of each use. It does not rename those that prune, and
+ * refuses its own plan.
+ */
+object UnprunedDefinitions extends PredicateHelper {
+  def apply(plan: LogicalPlan): LogicalPlan = plan.transformWithPruning(_.containsPattern(CTE)) {
+    case definition: CTERelationDef => definition.copy(child = unpruned(definition.child))
+  }
+
+  private def unpruned(plan: LogicalPlan): LogicalPlan =
+    plan.transformWithPruning(_.containsPattern(DYNAMIC_PRUNING_SUBQUERY)) { case Filter(condition, child) =>
+      splitConjunctivePredicates(condition).filterNot(_.isInstanceOf[DynamicPruningSubquery]).reduceOption(And)
+        .fold(child)(Filter(_, child))
+    }
 }
 
 /**

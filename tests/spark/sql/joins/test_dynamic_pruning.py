@@ -52,6 +52,35 @@ def test_a_filter_on_the_other_side(lake, planned_at_once, case):
     assert f"partitions {left}, pruned by: join keys" in plan
 
 
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "SELECT id, rand() AS r FROM {db}.facts WHERE k IN "
+        "(SELECT k FROM {db}.dims WHERE kind = 3 GROUP BY k HAVING count(*) > 0)",
+        "SELECT g.key AS id, g.n, rand() AS r FROM "
+        "(SELECT k AS key, max(x) AS n FROM {db}.facts GROUP BY k HAVING max(x) > 1) g "
+        "WHERE g.key IN (SELECT k FROM {db}.dims WHERE kind = 3)",
+        "SELECT g.key AS id, g.r FROM "
+        "(SELECT k AS key, rand() AS r FROM {db}.facts GROUP BY k HAVING count(*) > 0) g "
+        "LEFT SEMI JOIN (SELECT k FROM {db}.facts WHERE id < 30) f ON f.k = g.key",
+    ],
+    ids=["by groups", "of groups", "of random groups"],
+)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a.id, a.r = b.r AS same FROM c a JOIN c b ON a.id = b.id WHERE a.r >= 0",
+        "SELECT id FROM c UNION ALL SELECT id FROM c",
+    ],
+    ids=["joined", "added"],
+)
+def test_a_random_definition_that_is_used_twice(lake, definition, query):
+    """Spark cannot run it with what prunes in it: it gives the columns of each use new names."""
+    lake.both("facts", FACTS, "k")
+    lake.both("dims", DIMENSION, "kind")
+    assert lake.same(f"WITH c AS ({definition}) {query}")
+
+
 def test_no_large_side_is_read_twice_to_prune_buckets(lake, planned_at_once, spark):
     """So many rows have values in every bucket."""
     lake.both("facts", "SELECT id, id AS x FROM range(200000)", "bucket(4, id)")
