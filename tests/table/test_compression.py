@@ -70,6 +70,38 @@ class TestChoice:
         assert size(auto) == pytest.approx(size(plain), rel=0.01)
         assert compression._tried.values() == [False]
 
+    def test_short_text_and_numbers_that_gain_are_compressed(self, tmp_path):
+        count = 100_000
+        source = random.Random(1)
+        data = pa.table(
+            {
+                "id": [source.randrange(2**40) for _ in range(count)],
+                "part": [0] * count,
+                "at": pa.array([10**15 + 3_000_000 * i for i in range(count)], pa.timestamp("us")),
+                "text": [f"event of user {source.randbytes(8).hex()}" for _ in range(count)],
+            }
+        )
+        plain = made(tmp_path / "plain", data, compression="none")
+        names = {}
+        for name in ("at", "text", "id"):
+            only = {"compression": "none", f"compression.{name}": "auto"}
+            names[name] = size(plain) - size(made(tmp_path / name, data, **only))
+        assert names["at"] > 3 * count  # of 6.4 bytes a row
+        assert names["text"] > 2 * count  # of 15
+        # Random numbers are packed as well as they can be. What Lance makes of text varies.
+        assert abs(names["id"]) < 0.5 * count
+        auto = made(tmp_path / "auto", data)
+        assert size(auto) == pytest.approx(size(plain) - sum(names.values()), abs=count)
+        same_rows(auto, data)
+        some = data.slice(500, 1)
+        assert auto.scan(where=f"id = {some['id'][0]}").to_arrow().equals(some)
+
+    def test_keys_that_lance_packs_into_few_bytes_are_left_alone(self, tmp_path):
+        count = 100_000
+        data = pa.table({"id": range(0, 20 * count, 20), "part": [0] * count})
+        made(tmp_path / "t", data)
+        assert compression._tried.values() == [False, False]
+
     def test_small_writes_are_not_tried(self, tmp_path):
         made(tmp_path / "t", documents(50))
         assert len(compression._tried) == 0

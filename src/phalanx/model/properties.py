@@ -223,8 +223,8 @@ COMPRESSION = Property(
     _COMPRESSIONS,
     "auto",
     "compression of new files beyond Lance's own: `zstd` for all columns of text, binary and "
-    "floating-point numbers and for nested ones, `none`, or `auto`: for columns of text and binary "
-    "whose first rows become 30 % smaller",
+    "floating-point numbers and for nested ones, `none`, or `auto`: for columns whose "
+    "first rows become smaller by 15 % (text and binary) or by a third (numbers and times)",
     forgiving=True,
 )
 COLUMN_COMPRESSION = Property[str | None](

@@ -86,6 +86,8 @@ class NewLeaves:
             table = pa.concat_tables(table.slice(n * count, count) for n in together)
         files = writer.write(table.combine_chunks(), max_rows=count).each()
         for number, file in zip(together, files, strict=True):
+            if file.rows != count:
+                raise AssertionError(f"a file has {file.rows} rows instead of {count}")
             if number:
                 _move(file, leaves[0], leaves[number])
             written[number] = file
