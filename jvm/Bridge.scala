@@ -53,7 +53,7 @@ object Bridge extends Logging {
     .orElse(conf("spark.sql.phalanx.python").filter(_ => isLocal))
     .getOrElse("python3")
 
-  private def isLocal: Boolean = SparkEnv.get.conf.get("spark.master", "").startsWith("local")
+  def isLocal: Boolean = SparkEnv.get.conf.get("spark.master", "").startsWith("local")
 
   // Spark looks into its archives to find these, each time.
   private lazy val archives: String = PythonUtils.sparkPythonPath
@@ -140,6 +140,9 @@ object Bridge extends Logging {
     reply
   }
 
+  /** Let a planner load what queries need. */
+  def load(): Unit = new Call(planner, request("load")).runInPython()
+
   /** Asks a worker. Where it ends meanwhile, another one is asked, if the operation only looks. */
   private def ask(op: String, asked: Array[Byte]): Array[Byte] = {
     def ended(error: SparkException) = {
@@ -147,6 +150,7 @@ object Bridge extends Logging {
       refusal(s"Phalanx's planner, a Python process, ended during ${op.replace('_', ' ')}: " +
         "run this again; if it ends again, the driver's standard error says why", Condition.Environment)
     }
+    Prestart.await()
     try send(asked) catch {
       case error: SparkException =>
         try if (onlyLooks(op)) send(asked) else throw ended(error)

@@ -21,6 +21,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
 /** What Phalanx adds to a session: `spark.sql.extensions`. */
 class PhalanxExtensions extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit = {
+    Prestart.begin()
     extensions.injectParser((_, spark) => new PhalanxParser(spark))
     // With the hints, because what does not fit is refused as soon as tables are known.
     extensions.injectHintResolutionRule(new MergeSchema(_))

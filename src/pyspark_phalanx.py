@@ -67,6 +67,27 @@ class Task:
         freeze()
 
 
+def loading() -> tuple[Any, Any]:
+    """What a worker runs before there is a task for it, and the type of its rows.
+
+    Spark's side asks for it by this name.
+    """
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    return Task(_load), StructType([StructField("message", BinaryType(), False)])
+
+
+def _load(batches: Any) -> Iterator[Any]:
+    """Load what tasks need that read, and send a row as they do."""
+    import pyarrow as pa
+
+    import phalanx.spark.reader  # noqa: F401
+
+    yield pa.record_batch([pa.array([b""], pa.binary())], names=["message"])
+    for _ in batches:
+        pass
+
+
 def prepare() -> None:
     """Make this worker faster. No user's code runs in it: the bridge has its own workers."""
     without_pandas()

@@ -62,7 +62,7 @@ OPERATIONS = {
         ("alter", True, ("can_widen",)),
         ("alter", False, ("alter_table", "alter_partitioning")),
         ("foreign", True, ("check_read", "foreign_statement")),
-        ("planner", True, ("push_filters", "partition_keys", "plan_scan", "scan_tasks")),
+        ("planner", True, ("load", "push_filters", "partition_keys", "plan_scan", "scan_tasks")),
         ("column_statistics", True, ("column_statistics",)),
         ("aggregates", True, ("aggregate",)),
         ("writer", True, ("start_write", "can_delete")),

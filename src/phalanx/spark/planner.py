@@ -45,6 +45,14 @@ _SAMPLED = 32
 _LEAST_LEFT = 1 / 8
 
 
+@operation(Request)
+def load(request: Request) -> Reply:
+    """Do nothing but load what a query needs. Asked before there is one."""
+    from phalanx.spark import catalog  # noqa: F401
+
+    return {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class FilterRequest(Request):
     """A table and filters."""

@@ -8,7 +8,15 @@ import pytest
 
 from phalanx.spark import conf
 from phalanx.spark.session import _together
-from tests.spark.deployments.processes import ROOT, environment
+from tests.spark.deployments.conftest import QUIET
+from tests.spark.deployments.processes import (
+    ROOT,
+    Driver,
+    Failure,
+    environment,
+    wait_for,
+    workers_of,
+)
 
 LATE = """
 import sys
@@ -71,6 +79,40 @@ def test_on_a_session_that_runs(bridge, tmp_path):
     )
     assert child.stdout.endswith("done\n"), child.stderr[-4000:]
     assert "spark.driver.memory can only be set at its start" in child.stderr
+
+
+def test_python_starts_with_the_session(bridge, tmp_path):
+    """The planner and a worker for tasks have been loaded before they are needed."""
+    options = {"warehouse": str(tmp_path / "lake"), "master": "local[1]", "conf": QUIET}
+    driver = Driver(tmp_path, options)
+
+    def workers():
+        modules = ("pyspark_phalanx", "pyspark.worker")
+        return [workers_of(driver.process, module) for module in modules]
+
+    try:
+        wait_for(lambda: all(workers()), "a worker", driver.process, driver.log)
+        started = workers()
+        driver.sql("CREATE NAMESPACE lake.db")
+        driver.sql("CREATE TABLE lake.db.t AS SELECT id, id % 2 AS part FROM range(10)")
+        assert driver.sql("SELECT id FROM lake.db.t WHERE id < 2") == [(0,), (1,)]
+        assert workers() == started
+        assert [len(pids) for pids in started] == [1, 1]
+    finally:
+        driver.stop()
+
+
+def test_a_python_without_phalanx_is_said_by_the_first_query(bridge, tmp_path):
+    """It does not keep a session from starting, and says nothing there."""
+    conf = {**QUIET, "spark.sql.phalanx.python": "/nowhere/python3"}
+    driver = Driver(tmp_path, {"warehouse": str(tmp_path), "master": "local[1]", "conf": conf})
+    try:
+        assert driver.sql("SELECT 1") == [(1,)]
+        assert "phalanx-planner-start" not in driver.log.read_text()
+        with pytest.raises(Failure, match="/nowhere/python3, does not run or has no Phalanx"):
+            driver.sql("SHOW NAMESPACES IN lake")
+    finally:
+        driver.stop()
 
 
 def test_confs(bridge, tmp_path):
