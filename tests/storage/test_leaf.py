@@ -243,8 +243,19 @@ class TestStorable:
         with pytest.raises(InvalidInput, match="Lance cannot store"):
             check_storable(TableSchema.assign(pa.schema([("x", type)])))
 
+    @pytest.mark.parametrize("inside", [False, True])
+    def test_a_blob_is_refused(self, inside):
+        """Scans do not read it, so its rows could be written and never be read."""
+        column = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        if inside:
+            column = pa.field("s", pa.struct([column]))
+        with pytest.raises(InvalidInput, match="is a blob"):
+            check_storable(TableSchema.assign(pa.schema([column])))
+
     def test_what_lance_keeps(self):
         check_storable(SCHEMA)
+        plain = pa.field("b", pa.binary(), metadata={"lance-encoding:blob": "false"})
+        check_storable(TableSchema.assign(pa.schema([plain])))
 
 
 # How a predicate reads in Lance's SQL --------------------------------------------------------

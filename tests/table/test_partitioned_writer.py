@@ -54,6 +54,42 @@ class TestCutting:
             assert sorted(few) == np.flatnonzero(both == k).tolist()
             assert table.count(f"k = {k} and id >= 0") == len(few)
 
+    @pytest.mark.parametrize("each", [1, 7, 400])
+    @pytest.mark.parametrize("outer", ["struct", "list", "map", "struct in struct"])
+    def test_booleans_in_structs(self, root, outer, each):
+        """Lance fails to write a slice of them, if both they and the struct may be NULL."""
+        inner = pa.struct([("a", pa.bool_()), ("n", pa.int32())])
+        type = {
+            "struct": inner,
+            "list": pa.list_(inner),
+            "map": pa.map_(pa.string(), inner),
+            "struct in struct": pa.struct([("m", inner)]),
+        }[outer]
+
+        def value(i):
+            held = None if i % 3 == 0 else {"a": [None, True, False][i % 4 % 3], "n": i}
+            several = [] if i % 5 == 0 else [held, None]
+            return {
+                "struct": held,
+                "list": several,
+                "map": [(str(at), item) for at, item in enumerate(several)],
+                "struct in struct": None if i % 7 == 0 else {"m": held},
+            }[outer]
+
+        count = 30 * each
+        schema = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("c", type)])
+        rows = pa.Table.from_pylist(
+            [{"id": i, "k": i // each, "c": value(i)} for i in range(count)], schema
+        )
+        table = phalanx.create(root, schema, ["k"])
+        table.append(rows)
+        assert table.to_arrow().sort_by("id").to_pylist() == rows.to_pylist()
+        table.append(rows.slice(count // 3, each))
+        table.delete(f"id < {count // 2}")
+        table.optimize()
+        expected = rows.to_pylist()[count // 2 :]
+        assert table.to_arrow().sort_by("id").to_pylist() == expected
+
 
 class Stream:
     """A stream of rows that is made as it is read."""

@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import resource
 import stat
+import types
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -158,6 +160,14 @@ class TestErrorsOfOthers:
         assert table.refresh().version == 1
 
 
+def published(root):
+    """How many rows plain Lance readers see in each leaf."""
+    return [
+        lance.dataset(leaf["uri"]).count_rows()
+        for leaf in phalanx.open(root).partitions().to_pylist()
+    ]
+
+
 class TestVacuumOfAFullDisk:
     """A disk on which nothing can be committed until enough is deleted."""
 
@@ -206,6 +216,30 @@ class TestVacuumOfAFullDisk:
         assert report.bytes > 0
         assert table.count() == 30
         assert table.check().ok
+
+    def test_what_was_freed_is_left_to_others(self, table, root, monkeypatch):
+        """To publish leaves for plain Lance readers takes two files for each of them."""
+        space = [vacuuming._ENOUGH + 3 * 8 * 1024 - 1]
+        monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: space[0])
+        assert table.partitions().num_rows == 3
+        table.append(ROWS)
+        before = published(root)
+        report = table.vacuum()
+        assert report.snapshots == (1, 2)
+        assert any("almost full" in note for note in report.notes)
+        assert published(root) == before
+        space[0] += 1
+        assert not table.vacuum().notes
+        assert published(root) == 3 * [20]
+
+    def test_files_may_run_out_as_well(self, table, root, monkeypatch):
+        status = os.statvfs(root)
+        rest = {name: getattr(status, name) for name in dir(status) if name.startswith("f_")}
+        rest |= {"f_files": 100, "f_favail": 6}
+        monkeypatch.setattr(os, "statvfs", lambda path: types.SimpleNamespace(**rest))
+        assert "almost full" in table.vacuum().notes[0]
+        table.set_properties({"anchor": "never"})
+        assert not table.vacuum().notes
 
     def test_a_tagged_snapshot_is_kept(self, table, root, monkeypatch):
         table.tag("kept", 2)

@@ -334,8 +334,11 @@ def fail(uri, name, step, visit, action):
     if action == "kill":
         process = start(run_and_die, uri, name, step, visit)
         process.join(60)
-        assert process.exitcode == -signal.SIGKILL
-        return False
+        # Threads share the steps of several leaves in another order each time, so that the last
+        # visits may not come.
+        done = process.exitcode == 0 and visit > 1
+        assert done or process.exitcode == -signal.SIGKILL
+        return done
     try:
         with failing(step, "raise", visit):
             run(uri, name)

@@ -11,9 +11,15 @@ from phalanx.model.schema import TableSchema, inner_fields
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 
+#: What the metadata of a field says if its values are stored apart.
+_BLOB = b"lance-encoding:blob"
+
 
 def check_storable(schema: TableSchema) -> None:
-    """Raise InvalidInput for a column that Lance rejects, or accepts but cannot read back."""
+    """Raise InvalidInput for a column that Lance rejects, or accepts but cannot read back.
+
+    The values of a blob are none of a scan's: plain Lance has a call of its own for them.
+    """
     for column in schema.arrow:
         _check_field(column, column.name)
         _check_structs(column, column.name, False)
@@ -29,6 +35,11 @@ def _check_field(column: pa.Field, name: str) -> None:
     if isinstance(type, pa.BaseExtensionType):
         type = type.storage_type
     children = [type.field(i) for i in range(type.num_fields)]
+    if (column.metadata or {}).get(_BLOB, b"").lower() == b"true":
+        raise InvalidInput(
+            f"column {name!r} is a blob ({_BLOB.decode()}), which no scan reads: leave that out of "
+            "its metadata, and its values are stored with the others"
+        )
     unstorable = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
     if t.is_string_view(type) or t.is_binary_view(type):
         raise unstorable
@@ -86,10 +97,15 @@ def stored_batches(
         yield from stored_table(table).to_batches()
 
 
+def may_be_sliced(schema: pa.Schema) -> bool:
+    """Whether Lance writes parts of a table as they are, without a copy of each."""
+    return not any(_fails_in_slices(column.type) for column in schema)
+
+
 def _unsliced(table: pa.Table) -> pa.Table:
-    """The rows with nested structs copied: Lance fails on slices of those."""
+    """The rows with a copy of the columns of which Lance fails to write slices."""
     for index, column in enumerate(table.schema):
-        if _has_deep_struct(column.type):
+        if _fails_in_slices(column.type):
             rows = pa.array(range(table.num_rows), pa.int64())
             table = table.set_column(index, column, table.column(index).take(rows))
     return table
@@ -118,10 +134,14 @@ def _has_decimal(type: pa.DataType) -> bool:
     return any(_has_decimal(type.field(i).type) for i in range(type.num_fields))
 
 
-def _has_deep_struct(type: pa.DataType, inside: bool = False) -> bool:
+def _fails_in_slices(type: pa.DataType, inside: bool = False) -> bool:
+    """Whether a type has a struct or a boolean inside a struct.
+
+    Where both may be NULL, Lance takes the NULLs of a slice for those of the whole array.
+    """
     is_struct = bool(pa.types.is_struct(type))
-    if is_struct and inside:
+    if inside and (is_struct or pa.types.is_boolean(type)):
         return True
     return any(
-        _has_deep_struct(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
+        _fails_in_slices(type.field(i).type, inside or is_struct) for i in range(type.num_fields)
     )

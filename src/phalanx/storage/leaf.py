@@ -162,6 +162,8 @@ class Leaf:
             for version in (EMPTY_VERSION, None):
                 with contextlib.suppress(CorruptTable):
                     return self.open(version), False
+            if lance_errors.is_full(error):
+                raise lance_errors.store_error(self.uri, error, self.location.options) from None
             reason = self.location.reason(error)
             raise StorageError(f"cannot make the leaf {self.uri}: {reason}") from None
 
@@ -379,7 +381,7 @@ class Leaf:
         try:
             main = lance.LanceDataset.commit(
                 main,
-                LanceOperation.Merge([], lance_schema(self.stored)),
+                LanceOperation.Project(lance_schema(self.stored)),
                 read_version=main.version,
                 max_retries=0,
                 storage_options=self.location.options,

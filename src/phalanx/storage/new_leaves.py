@@ -8,15 +8,20 @@ folder of its own, is only for clients that do not look there, and is left out.
 Where many leaves get the same number of rows, one call of Lance writes their files in the folder of
 the first leaf, and they are moved from there. A call for each leaf takes three times as long, most
 of it in waking threads. A data file does not say which dataset it belongs to.
+
+A file that is linked or moved keeps its owner and its rights. So leaves only share files with those
+in whose place they would have got the same.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -32,7 +37,7 @@ _MOST_LINKS = 30_000
 
 @dataclass
 class _Template:
-    """The first leaf of a write."""
+    """A leaf that Lance has created."""
 
     #: The file of its version.
     file: str
@@ -40,11 +45,26 @@ class _Template:
     links: int = 0
 
 
+class Rules(NamedTuple):
+    """What decides about the owner and the rights of a new file, besides the process."""
+
+    device: int
+    #: The group that files inherit from their folder; None if they have that of the process.
+    group: int | None
+    #: What Linux calls a default ACL; None where there is none.
+    acl: bytes | None
+
+
 class NewLeaves:
-    """Creates empty leaves with the same schema. Several threads may use it."""
+    """Creates empty leaves with the same schema. Several threads may use it.
+
+    Only leaves whose folders pass the same rights on to new files share files.
+    """
 
     def __init__(self) -> None:
-        self._template: _Template | None = None
+        self._templates: dict[Rules, _Template] = {}
+        #: The rules of the folders that leaves are in.
+        self._rules: dict[str, Rules] = {}
         #: Whether the file system has links, as far as is known.
         self._has_links = True
         self._lock = threading.Lock()
@@ -53,62 +73,91 @@ class NewLeaves:
         """Create the empty leaf, or use the one that another writer has just created."""
         if not self.shares(leaf):
             return leaf.create()
+        rules = self.rules_of(leaf)
         with self._lock:
-            template = self._template
+            template = self._templates.get(rules)
             if template is None or template.links >= _MOST_LINKS:
+                self._templates.pop(rules, None)
                 handle, is_new = leaf.created()
-                file = f"{leaf.uri}/{FIRST_FILE}"
-                self._template = _Template(file, first_manifest(handle)) if is_new else None
+                if is_new and _rules(leaf.uri) == rules:
+                    file = f"{leaf.uri}/{FIRST_FILE}"
+                    self._templates[rules] = _Template(file, first_manifest(handle))
                 return leaf.writer_at(handle)
-        if not self._link(template, leaf):
-            return leaf.create()
-        handle = open_manifest(leaf.uri, template.manifest, None, leaf_session())
-        return leaf.writer_at(handle)
+        return self._linked(leaf, rules) or leaf.create()
 
     def shares(self, leaf: Leaf) -> bool:
         """Whether new leaves share files, as far as is known."""
         return leaf.location.path is not None and self._has_links
 
+    def rules_of(self, leaf: Leaf) -> Rules:
+        """What the folder that a leaf is in, or will be in, passes on to new files."""
+        folder = os.path.dirname(leaf.uri)
+        rules = self._rules.get(folder)
+        if rules is None:
+            rules = self._rules[folder] = _rules(folder)
+        return rules
+
     def write_alike(self, leaves: Sequence[Leaf], table: pa.Table) -> list[Written]:
         """Create empty leaves and write rows to them: the same number to each, in their order.
 
-        The leaves are of one table whose columns have ids, and none of them is named twice.
+        The leaves are of one table whose columns have ids, in folders with the same rules, and none
+        of them is named twice. Lance can write slices of the table.
         """
         count = table.num_rows // len(leaves)
-        writer = self.create(leaves[0])
         written: dict[int, Written] = {}
-        for number, leaf in enumerate(leaves[1:], 1):
-            template = self._template
-            if template is None or not self._link(template, leaf):
+        together: dict[int, LeafWriter] = {}
+        for number, leaf in enumerate(leaves):
+            writer = self._linked(leaf, self.rules_of(leaf))
+            if writer is None:
                 written[number] = self.create(leaf).write(table.slice(number * count, count))
-        together = [number for number in range(len(leaves)) if number not in written]
-        if written:
-            table = pa.concat_tables(table.slice(n * count, count) for n in together)
-        files = writer.write(table.combine_chunks(), max_rows=count).each()
-        for number, file in zip(together, files, strict=True):
-            if file.rows != count:
-                raise AssertionError(f"a file has {file.rows} rows instead of {count}")
-            if number:
-                _move(file, leaves[0], leaves[number])
-            written[number] = file
+            else:
+                together[number] = writer
+        if together:
+            first = next(iter(together))
+            if written:
+                table = pa.concat_tables(table.slice(n * count, count) for n in together)
+            files = together[first].write(table.combine_chunks(), max_rows=count).each()
+            for at, (number, file) in enumerate(zip(together, files, strict=True)):
+                if file.rows != count:
+                    raise AssertionError(f"a file has {file.rows} rows instead of {count}")
+                if number != first and not _move(file, leaves[first], leaves[number]):
+                    file = together[number].write(table.slice(at * count, count))
+                written[number] = file
         return [written[number] for number in range(len(leaves))]
 
-    def _link(self, template: _Template, leaf: Leaf) -> bool:
-        """Create a leaf by linking the file of its version; False if Lance has to create it."""
+    def _linked(self, leaf: Leaf, rules: Rules) -> LeafWriter | None:
+        """Create a leaf by linking the file of a version; None if Lance has to create it."""
         with self._lock:
-            if template.links >= _MOST_LINKS:
-                return False
+            template = self._templates.get(rules)
+            if template is None or template.links >= _MOST_LINKS or not self._has_links:
+                return None
             template.links += 1
         try:
             _create(leaf)
             os.link(template.file, f"{leaf.uri}/{FIRST_FILE}")
         except FileExistsError:  # another writer has created it, or left its folder
-            return False
+            return None
         except OSError:
             # Lance creates it then, or says what is wrong.
             self._has_links = False
-            return False
-        return True
+            return None
+        return leaf.writer_at(open_manifest(leaf.uri, template.manifest, None, leaf_session()))
+
+
+def _rules(folder: str) -> Rules:
+    """What a folder passes on to new files. One that does not exist yet will do as its parent."""
+    while True:
+        try:
+            status = os.stat(folder)
+            break
+        except FileNotFoundError:
+            folder = os.path.dirname(folder)
+    acl = None
+    if hasattr(os, "getxattr"):
+        with contextlib.suppress(OSError):
+            acl = os.getxattr(folder, "system.posix_acl_default")
+    group = status.st_gid if status.st_mode & stat.S_ISGID else None
+    return Rules(status.st_dev, group, acl)
 
 
 def _create(leaf: Leaf) -> None:
@@ -119,11 +168,18 @@ def _create(leaf: Leaf) -> None:
     os.mkdir(f"{leaf.uri}/_versions")
 
 
-def _move(written: Written, source: Leaf, target: Leaf) -> None:
-    """Move a file that no version refers to yet to another leaf."""
+def _move(written: Written, source: Leaf, target: Leaf) -> bool:
+    """Move a file that no version refers to yet to another leaf; False if it cannot be moved.
+
+    A file system may refuse to, for example between folders with quotas of their own.
+    """
     (fragment,) = written.fragments
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(f"{target.uri}/data")
-    for file in fragment.files:
-        path = f"data/{data_path(file)}"
-        os.rename(f"{source.uri}/{path}", f"{target.uri}/{path}")
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(f"{target.uri}/data")
+        for file in fragment.files:
+            path = f"data/{data_path(file)}"
+            os.rename(f"{source.uri}/{path}", f"{target.uri}/{path}")
+    except OSError:
+        return False
+    return True

@@ -9,6 +9,7 @@ from typing import Any
 
 from phalanx.model.properties import ANCHOR
 from phalanx.storage.files import DatasetFolder
+from phalanx.storage.head import Head
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.main_branch import MainBranch
 from phalanx.table.format import count_text
@@ -20,6 +21,11 @@ log = logging.getLogger("phalanx")
 
 #: How often leaves are published again that other transactions changed meanwhile.
 _ROUNDS = 10
+
+
+def publishes(head: Head) -> bool:
+    """Whether anything is published for plain Lance readers by upkeep."""
+    return head.transactions != "weak" and ANCHOR.of(head.properties) != "never"
 
 
 def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
@@ -36,7 +42,7 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     some.
     """
     head = snapshot.head
-    if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
+    if not publishes(head):
         return []
     reach("anchor.before")
     held: set[str] = set()

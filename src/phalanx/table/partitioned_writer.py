@@ -22,10 +22,11 @@ from phalanx.model import properties, statistics
 from phalanx.model.domains import domain_of
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
+from phalanx.storage.lance_types import may_be_sliced
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import Written
-from phalanx.storage.new_leaves import NewLeaves
+from phalanx.storage.new_leaves import NewLeaves, Rules
 from phalanx.table.arguments import whole_number
 from phalanx.table.constraints import satisfying
 from phalanx.transaction.failpoints import reach
@@ -99,6 +100,8 @@ class PartitionedWriter:
         self._schema, self._spec = snapshot.head.schema, snapshot.head.spec
         self._measured = statistics.measured_columns(self._schema)
         self._new_leaves = NewLeaves()
+        # In a tree without metadata a leaf is not written before its columns have ids on main.
+        self._can_share = not self._schema.is_by_name and may_be_sliced(self._schema.arrow)
         self._is_shared = layout_of(snapshot.head.properties).SHARED
         self._groups: dict[Keys, _Group] = {}
         self._buffer_bytes, self._file_bytes = buffer_bytes, file_bytes
@@ -175,25 +178,25 @@ class PartitionedWriter:
         list(self._pool.map(lambda job: job(), jobs))
 
     def _alike(self, groups: Sequence[_Group]) -> tuple[list[list[_Group]], list[_Group]]:
-        """Tiny new leaves that get the same number of rows, and all others.
-
-        In a tree without metadata a leaf is not written before its columns have ids on main.
-        """
-        by_count: dict[int, list[_Group]] = {}
+        """Tiny new leaves that get the same number of rows, and all others."""
+        if not self._can_share:
+            return [], list(groups)
+        by_count: dict[tuple[int, Rules], list[_Group]] = {}
         others = []
         for group in groups:
-            is_new = group.place.row is None and not group.written
-            if is_new and group.size <= _TINY_BYTES and not self._schema.is_by_name:
-                by_count.setdefault(sum(p.num_rows for p in group.waiting), []).append(group)
+            leaf = self._leaf(group.place)
+            if self._is_tiny_and_new(group) and self._new_leaves.shares(leaf):
+                rows = sum(part.num_rows for part in group.waiting)
+                by_count.setdefault((rows, self._new_leaves.rules_of(leaf)), []).append(group)
             else:
                 others.append(group)
         alike = []
         for same in by_count.values():
-            if self._new_leaves.shares(self._leaf(same[0].place)):
-                alike += [same[i : i + _TOGETHER] for i in range(0, len(same), _TOGETHER)]
-            else:
-                others += same
+            alike += [same[i : i + _TOGETHER] for i in range(0, len(same), _TOGETHER)]
         return alike, others
+
+    def _is_tiny_and_new(self, group: _Group) -> bool:
+        return group.place.row is None and not group.written and group.size <= _TINY_BYTES
 
     def _check_place(self, place: Place) -> None:
         """Refuse a dataset of another client in the place of a new leaf, before rows are written.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -38,7 +39,7 @@ from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION
-from phalanx.table.anchor import anchor
+from phalanx.table.anchor import anchor, publishes
 from phalanx.table.check import confirmed_damage
 from phalanx.table.format import count_text, size_text
 from phalanx.table.retention import (
@@ -63,6 +64,8 @@ SWAP_FLOOR = dt.timedelta(minutes=10)
 _AT_ONCE = 256
 #: A disk with less free space than this is full: an expiry may need as much.
 _ENOUGH = 16 * 1024 * 1024
+#: What it takes to publish a leaf, at most: a version and what refers to it.
+_PUBLISHED_BYTES, _PUBLISHED_FILES = 8 * 1024, 2
 #: How many leaves are listed, or files deleted, concurrently.
 _WORKERS = 8
 
@@ -107,6 +110,10 @@ class VacuumReport:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
+_NOT_PUBLISHED = (
+    "the disk is almost full, so nothing was published for plain Lance readers: run vacuum() again "
+    "when there is more space"
+)
 #: The rules that bring leaves back. Files that they need look as if nothing refers to them.
 _RECOVERING = (LeafLost(), LeafReplaced())
 _SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
@@ -163,8 +170,22 @@ def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> Va
     expired = expire(location, policy, "vacuum", dry_run=False)
     reach("vacuum.rows-expired")
     report = _swept(location, expired, policy, False, pool)
-    notes = anchor(Snapshot.latest(location), pool)
+    snapshot = Snapshot.latest(location)
+    if publishes(snapshot.head) and not _has_room(location, len(snapshot.leaves)):
+        notes = [_NOT_PUBLISHED]
+    else:
+        notes = anchor(snapshot, pool)
     return replace(report, notes=(*report.notes, *notes))
+
+
+def _has_room(location: Location, leaves: int) -> bool:
+    """Whether a disk has space for publishing so many leaves, and enough for others besides."""
+    if location.path is None:
+        return True
+    if _free_bytes(location) < _ENOUGH + leaves * _PUBLISHED_BYTES:
+        return False
+    files = os.statvfs(location.path)
+    return not files.f_files or files.f_favail > leaves * _PUBLISHED_FILES
 
 
 def _free_bytes(location: Location) -> int:
