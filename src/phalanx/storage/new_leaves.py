@@ -83,7 +83,8 @@ class NewLeaves:
                     file = f"{leaf.uri}/{FIRST_FILE}"
                     self._templates[rules] = _Template(file, first_manifest(handle))
                 return leaf.writer_at(handle)
-        return self._linked(leaf, rules) or leaf.create()
+        template = self._link(leaf)
+        return leaf.create() if template is None else _writer(leaf, template)
 
     def shares(self, leaf: Leaf) -> bool:
         """Whether new leaves share files, as far as is known."""
@@ -105,30 +106,32 @@ class NewLeaves:
         """
         count = table.num_rows // len(leaves)
         written: dict[int, Written] = {}
-        together: dict[int, LeafWriter] = {}
+        together: dict[int, _Template] = {}
         for number, leaf in enumerate(leaves):
-            writer = self._linked(leaf, self.rules_of(leaf))
-            if writer is None:
-                written[number] = self.create(leaf).write(table.slice(number * count, count))
+            template = self._link(leaf)
+            if template is not None:
+                together[number] = template
             else:
-                together[number] = writer
+                written[number] = self.create(leaf).write(table.slice(number * count, count))
         if together:
-            first = next(iter(together))
             if written:
                 table = pa.concat_tables(table.slice(n * count, count) for n in together)
-            files = together[first].write(table.combine_chunks(), max_rows=count).each()
+            first = next(iter(together))
+            writer = _writer(leaves[first], together[first])
+            files = writer.write(table.combine_chunks(), max_rows=count).each()
             for at, (number, file) in enumerate(zip(together, files, strict=True)):
                 if file.rows != count:
                     raise AssertionError(f"a file has {file.rows} rows instead of {count}")
-                if number != first and not _move(file, leaves[first], leaves[number]):
-                    file = together[number].write(table.slice(at * count, count))
+                if at and not _move(file, leaves[first], leaves[number]):
+                    alone = _writer(leaves[number], together[number])
+                    file = alone.write(table.slice(at * count, count))
                 written[number] = file
         return [written[number] for number in range(len(leaves))]
 
-    def _linked(self, leaf: Leaf, rules: Rules) -> LeafWriter | None:
+    def _link(self, leaf: Leaf) -> _Template | None:
         """Create a leaf by linking the file of a version; None if Lance has to create it."""
         with self._lock:
-            template = self._templates.get(rules)
+            template = self._templates.get(self.rules_of(leaf))
             if template is None or template.links >= _MOST_LINKS or not self._has_links:
                 return None
             template.links += 1
@@ -141,7 +144,12 @@ class NewLeaves:
             # Lance creates it then, or says what is wrong.
             self._has_links = False
             return None
-        return leaf.writer_at(open_manifest(leaf.uri, template.manifest, None, leaf_session()))
+        return template
+
+
+def _writer(leaf: Leaf, template: _Template) -> LeafWriter:
+    """A writer of files for a leaf that was created by a link."""
+    return leaf.writer_at(open_manifest(leaf.uri, template.manifest, None, leaf_session()))
 
 
 def _rules(folder: str) -> Rules:
