@@ -140,8 +140,11 @@ object Bridge extends Logging {
     reply
   }
 
-  /** Let a planner load what queries need. */
-  def load(): Unit = new Call(planner, request("load")).runInPython()
+  /** Let a planner load what queries need, unless Spark is stopped meanwhile: nobody would end it then. */
+  def load(spark: SparkContext): Unit = {
+    val python = planner
+    if (!spark.isStopped) new Call(python, request("load")).runInPython()
+  }
 
   /** Asks a worker. Where it ends meanwhile, another one is asked, if the operation only looks. */
   private def ask(op: String, asked: Array[Byte]): Array[Byte] = {

@@ -20,6 +20,7 @@ import phalanx
 from phalanx.interop.folders import leaf_path, parse_leaf_path
 from phalanx.model import ipcjson
 from phalanx.storage.head import HIVE_LAYOUT
+from phalanx.storage.leaf import Leaf
 from phalanx.table.partitioned_writer import PartitionedWriter
 from tests.interop.samples import COLUMNS
 from tests.interop.trees import paths_in, write_leaf
@@ -483,6 +484,20 @@ class TestEverythingElse:
         found = phalanx.open(root).to_arrow().select(["k", "a", "b"]).to_pylist()
         assert sorted(map(str, found)) == sorted(map(str, rows + rows[:2]))
         assert table.check().ok
+
+    def test_rows_of_others_before_the_columns_have_their_ids(self, root, monkeypatch):
+        """Files with the table's ids would be read as other columns."""
+        schema = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+        table = phalanx.create(root, schema, ["k"], "weak", layout="hive")
+        with monkeypatch.context() as crash:
+            crash.setattr(Leaf, "_numbered_main", lambda leaf: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                table.append([{"k": 1, "a": 2, "b": 3}])
+        uri = f"{root}/k=1.lance"
+        lance.write_dataset(pa.table({"a": [10], "b": [20]}), uri, mode="append")
+        with pytest.raises(phalanx.UnsupportedTable, match="before its columns had the ids"):
+            phalanx.open(root).append([{"k": 1, "a": 4, "b": 5}])
+        assert lance.dataset(uri).to_table().to_pylist() == [{"a": 10, "b": 20}]
 
     def test_dropped_and_created_again(self, table, root):
         """The names of the folders are the same then."""

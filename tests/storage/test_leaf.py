@@ -252,6 +252,14 @@ class TestStorable:
         with pytest.raises(InvalidInput, match="is a blob"):
             check_storable(TableSchema.assign(pa.schema([column])))
 
+    def test_a_blob_that_a_table_has_is_no_reason_to_refuse_other_columns(self):
+        column = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        old = TableSchema.assign(pa.schema([column]))
+        new = TableSchema.assign(pa.schema([column, ("x", pa.int64())]))
+        check_storable(new, old)
+        with pytest.raises(InvalidInput, match="'more' is a blob"):
+            check_storable(TableSchema.assign(pa.schema([column, column.with_name("more")])), old)
+
     def test_what_lance_keeps(self):
         check_storable(SCHEMA)
         plain = pa.field("b", pa.binary(), metadata={"lance-encoding:blob": "false"})

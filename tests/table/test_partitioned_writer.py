@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import phalanx
+from phalanx.storage import leaf as leaf_module
 from phalanx.table.partitioned_writer import PartitionedWriter
 
 
@@ -89,6 +90,26 @@ class TestCutting:
         table.optimize()
         expected = rows.to_pylist()[count // 2 :]
         assert table.to_arrow().sort_by("id").to_pylist() == expected
+
+    def test_booleans_in_structs_of_large_leaves(self, root, monkeypatch):
+        """Lance itself cuts rows where it begins another file."""
+        monkeypatch.setattr(leaf_module, "_FILE_ROWS", 700)
+        type = pa.struct([("a", pa.bool_())])
+        schema = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("c", type)])
+        rows = pa.Table.from_pylist(
+            [
+                {"id": i, "k": i % 2, "c": None if i % 3 == 0 else {"a": [None, True][i % 4 % 2]}}
+                for i in range(5_001)
+            ],
+            schema,
+        )
+        table = phalanx.create(root, schema, ["k"])
+        table.append(rows)
+        assert table.files().num_rows == 8
+        assert table.to_arrow().sort_by("id").to_pylist() == rows.to_pylist()
+        table.optimize(target_rows=1_500)
+        assert table.files().num_rows == 4
+        assert table.to_arrow().sort_by("id").to_pylist() == rows.to_pylist()
 
 
 class Stream:

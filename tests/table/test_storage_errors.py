@@ -218,24 +218,30 @@ class TestVacuumOfAFullDisk:
         assert table.check().ok
 
     def test_what_was_freed_is_left_to_others(self, table, root, monkeypatch):
-        """To publish leaves for plain Lance readers takes two files for each of them."""
-        space = [vacuuming._ENOUGH + 3 * 8 * 1024 - 1]
-        monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: space[0])
-        assert table.partitions().num_rows == 3
+        """To publish a leaf for plain Lance readers takes two files."""
         table.append(ROWS)
         before = published(root)
+        monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: vacuuming._ENOUGH - 1)
         report = table.vacuum()
         assert report.snapshots == (1, 2)
         assert any("almost full" in note for note in report.notes)
         assert published(root) == before
-        space[0] += 1
+        monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: vacuuming._ENOUGH)
         assert not table.vacuum().notes
         assert published(root) == 3 * [20]
+
+    def test_leaves_are_published_until_space_runs_out(self, table, root, monkeypatch):
+        table.append(ROWS)
+        (before,) = set(published(root))
+        left = iter([vacuuming._ENOUGH] * 2)
+        monkeypatch.setattr(vacuuming, "_free_bytes", lambda location: next(left, 0))
+        assert "almost full" in table.vacuum().notes[0]
+        assert sorted(published(root)) == [before, 20, 20]
 
     def test_files_may_run_out_as_well(self, table, root, monkeypatch):
         status = os.statvfs(root)
         rest = {name: getattr(status, name) for name in dir(status) if name.startswith("f_")}
-        rest |= {"f_files": 100, "f_favail": 6}
+        rest |= {"f_files": 10**6, "f_favail": 999}
         monkeypatch.setattr(os, "statvfs", lambda path: types.SimpleNamespace(**rest))
         assert "almost full" in table.vacuum().notes[0]
         table.set_properties({"anchor": "never"})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from phalanx.model import properties
-from phalanx.model.properties import TEXT, Kind, Property, whole_number
+from phalanx.model.properties import TEXT, TRUTH, Kind, Property, whole_number
 
 T = TypeVar("T")
 
@@ -115,7 +115,14 @@ CHANGED_BYTES = Setting(
     "first finds out which partitions have rows to change",
     conf=PREFIX + "changedBytes",
 )
-SESSION = (PYTHON, PYTHON_PATH, KEYED_LEAVES, CHANGED_BYTES)
+START_AHEAD = Setting(
+    TRUTH,
+    True,
+    "whether Python starts with the session, so that the first query finds it loaded; read when "
+    "Spark starts",
+    conf=PREFIX + "startAhead",
+)
+SESSION = (PYTHON, PYTHON_PATH, KEYED_LEAVES, CHANGED_BYTES, START_AHEAD)
 
 # Confs of a catalog: `spark.sql.catalog.<name>.<conf>`
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from phalanx.errors import InvalidInput
-from phalanx.model.schema import TableSchema, inner_fields
+from phalanx.model.schema import TableSchema, field_id, inner_fields
 from phalanx.storage import lance_errors
 from phalanx.storage.field_ids import lance_schema
 
@@ -15,14 +16,17 @@ from phalanx.storage.field_ids import lance_schema
 _BLOB = b"lance-encoding:blob"
 
 
-def check_storable(schema: TableSchema) -> None:
+def check_storable(schema: TableSchema, before: TableSchema | None = None) -> None:
     """Raise InvalidInput for a column that Lance rejects, or accepts but cannot read back.
 
-    The values of a blob are none of a scan's: plain Lance has a call of its own for them.
+    `before` is the schema that a table has: blobs in it are only refused where they are read.
     """
     for column in schema.arrow:
         _check_field(column, column.name)
         _check_structs(column, column.name, False)
+    for column in schema.tagged:
+        if before is None or field_id(column) not in before.id_set:
+            _check_blobs(column, column.name)
     try:
         lance_schema(schema)
     except (ValueError, OSError) as error:
@@ -35,11 +39,6 @@ def _check_field(column: pa.Field, name: str) -> None:
     if isinstance(type, pa.BaseExtensionType):
         type = type.storage_type
     children = [type.field(i) for i in range(type.num_fields)]
-    if (column.metadata or {}).get(_BLOB, b"").lower() == b"true":
-        raise InvalidInput(
-            f"column {name!r} is a blob ({_BLOB.decode()}), which no scan reads: leave that out of "
-            "its metadata, and its values are stored with the others"
-        )
     unstorable = InvalidInput(f"column {name!r} has the type {type}, which Lance cannot store")
     if t.is_string_view(type) or t.is_binary_view(type):
         raise unstorable
@@ -65,6 +64,17 @@ def _check_structs(column: pa.Field, name: str, in_list: bool) -> None:
         )
     for child_name, child in inner_fields(type).items():
         _check_structs(child, f"{name}.{child_name}", in_list or not t.is_struct(type))
+
+
+def _check_blobs(column: pa.Field, name: str) -> None:
+    """Raise InvalidInput for a blob: its values are in no scan, plain Lance has another call."""
+    if (column.metadata or {}).get(_BLOB, b"").lower() == b"true":
+        raise InvalidInput(
+            f"column {name!r} is a blob ({_BLOB.decode()}), which no scan reads: leave that out of "
+            "its metadata, and its values are stored with the others"
+        )
+    for child_name, child in inner_fields(column.type).items():
+        _check_blobs(child, f"{name}.{child_name}")
 
 
 def _first_lists(type: pa.DataType) -> int:
@@ -102,11 +112,25 @@ def may_be_sliced(schema: pa.Schema) -> bool:
     return not any(_fails_in_slices(column.type) for column in schema)
 
 
+def cut(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of which none crosses a multiple of `size`, so that Lance, which
+    begins a file there, writes no part of one."""
+    left = size
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            count = min(left, batch.num_rows - start)
+            whole = count == batch.num_rows
+            yield batch if whole else batch.take(pa.array(np.arange(start, start + count)))
+            start += count
+            left = left - count or size
+
+
 def _unsliced(table: pa.Table) -> pa.Table:
     """The rows with a copy of the columns of which Lance fails to write slices."""
     for index, column in enumerate(table.schema):
         if _fails_in_slices(column.type):
-            rows = pa.array(range(table.num_rows), pa.int64())
+            rows = pa.array(np.arange(table.num_rows))
             table = table.set_column(index, column, table.column(index).take(rows))
     return table
 

@@ -42,7 +42,7 @@ from phalanx.storage.first_versions import FirstCommit
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
 from phalanx.storage.lance_private import manifest_without_rows, open_manifest, take_rows
-from phalanx.storage.lance_types import stored_batches, stored_table
+from phalanx.storage.lance_types import cut, may_be_sliced, stored_batches, stored_table
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location, leaf_session
@@ -60,6 +60,8 @@ from phalanx.storage.records import DataFileRow, FragmentSize, LeafChange, LeafR
 
 #: The version of a newly created leaf, which has no rows.
 EMPTY_VERSION = FIRST_VERSION
+#: How many rows a file has at most where nobody says so, as in Lance.
+_FILE_ROWS = 1024 * 1024
 #: How many versions of a leaf are followed back before its changes count as unknown.
 _LONGEST_LINE = 1000
 #: Rows up to this size are read at once. Lance would read some columns only where a filter matches,
@@ -376,7 +378,15 @@ class Leaf:
         at the same time, one wins, and all have written files for the same fields.
         """
         main = self.open(None)
-        if self.is_current(main) or main.get_fragments():
+        if self.is_current(main):
+            return int(main.version)
+        if main.get_fragments():
+            if self._is_numbered_otherwise(main):
+                raise UnsupportedTable(
+                    f"another client has added rows to the leaf {self.uri} before its columns had "
+                    "the ids of the table, so none were added now: move that dataset elsewhere, "
+                    "and append its rows to the table"
+                )
             return int(main.version)
         try:
             main = lance.LanceDataset.commit(
@@ -392,6 +402,18 @@ class Leaf:
             if not self.is_current(main):
                 raise
         return int(main.version)
+
+    def _is_numbered_otherwise(self, main: Any) -> bool:
+        """Whether a version with rows has the stored columns, and an id in it is that of another.
+
+        Files with the table's ids would then be read as other columns, and its own as well.
+        """
+        held = {field.name(): field.id() for field in main.lance_schema.fields()}
+        stored = {field.name(): field.id() for field in lance_schema(self.stored).fields()}
+        names = {id: name for name, id in stored.items()}
+        return list(held) == list(stored) and any(
+            names.get(id, name) != name for name, id in held.items()
+        )
 
     def trusting_files(self, version: int | None) -> Leaf:
         """The leaf with the columns that a version has read from its files.
@@ -574,6 +596,12 @@ class LeafWriter:
         A PhalanxError raised by the rows themselves is raised unchanged.
         """
         failures: list[PhalanxError] = []
+        if not may_be_sliced(schema):
+            size = limits.setdefault("max_rows_per_file", _FILE_ROWS)
+            if isinstance(rows, pa.Table):
+                rows = pa.Table.from_batches(cut(rows.to_batches(), size), rows.schema)
+            else:
+                rows = cut(rows, size)
         rows, handle = self._compressed(rows)
         physical = physical_schema(schema, self._leaf.stored.tagged.names)
         if physical is not schema:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -164,7 +165,8 @@ def _rules(folder: str) -> Rules:
     if hasattr(os, "getxattr"):
         with contextlib.suppress(OSError):
             acl = os.getxattr(folder, "system.posix_acl_default")
-    group = status.st_gid if status.st_mode & stat.S_ISGID else None
+    inherits = status.st_mode & stat.S_ISGID or sys.platform == "darwin"
+    group = status.st_gid if inherits else None
     return Rules(status.st_dev, group, acl)
 
 

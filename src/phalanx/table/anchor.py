@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from typing import Any
 
 from phalanx.model.properties import ANCHOR
 from phalanx.storage.files import DatasetFolder
-from phalanx.storage.head import Head
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.main_branch import MainBranch
 from phalanx.table.format import count_text
@@ -21,14 +20,18 @@ log = logging.getLogger("phalanx")
 
 #: How often leaves are published again that other transactions changed meanwhile.
 _ROUNDS = 10
+_NO_ROOM = (
+    "the disk is almost full, so not every partition was published for plain Lance readers: run "
+    "vacuum() again when there is more space"
+)
 
 
-def publishes(head: Head) -> bool:
-    """Whether anything is published for plain Lance readers by upkeep."""
-    return head.transactions != "weak" and ANCHOR.of(head.properties) != "never"
-
-
-def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
+def anchor(
+    snapshot: Snapshot,
+    pool: Executor,
+    chosen: Any = None,
+    has_room: Callable[[], bool] = lambda: True,
+) -> list[str]:
     """Publish the version of each leaf on its main branch.
 
     `chosen` are the indices of the leaves in the snapshot; None for all leaves. Leaves that are
@@ -38,19 +41,19 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
     If `chosen` is None, leaves that are no longer part of the table are emptied on their main
     branches, where plain Lance readers find them by their folders.
 
-    Nothing is published over commits of other clients. Returns a note that says so, if there are
-    some.
+    Nothing is published over commits of other clients, or while the disk has no room. Returns notes
+    that say so.
     """
     head = snapshot.head
-    if not publishes(head):
+    if head.transactions == "weak" or ANCHOR.of(head.properties) == "never":
         return []
     reach("anchor.before")
     held: set[str] = set()
-    if chosen is None and layout_of(head.properties).SHARED:
+    if chosen is None and layout_of(head.properties).SHARED and has_room():
         held |= _withdraw_removed(snapshot, pool)
     waiting = dict(snapshot.leaves.versions(chosen))
     for _ in range(_ROUNDS):
-        held |= publish(snapshot, pool, waiting)
+        held |= publish(snapshot, pool, waiting, has_room=has_room)
         newest = Snapshot.latest(snapshot.location, snapshot)
         if newest.sequence == snapshot.sequence:
             break
@@ -59,14 +62,15 @@ def anchor(snapshot: Snapshot, pool: Executor, chosen: Any = None) -> list[str]:
         if not waiting:
             break
         snapshot = newest
+    notes = [] if has_room() else [_NO_ROOM]
     if not held:
-        return []
+        return notes
     note = (
         f"{count_text(len(held), 'leaf')} not published, because another client has written to "
         f"the main branch, such as {min(held)}: run check()"
     )
     log.warning("%s: %s", snapshot.location.uri, note)
-    return [note]
+    return [*notes, note]
 
 
 def _withdraw_removed(snapshot: Snapshot, pool: Executor) -> set[str]:
@@ -95,13 +99,17 @@ def publish(
     pool: Executor,
     versions: dict[str, int | None],
     over: Collection[str] = (),
+    has_room: Callable[[], bool] = lambda: True,
 ) -> set[str]:
     """Publish versions of leaves by folder; those in `over` also over commits of other clients.
 
-    Returns the folders of the leaves that were not published because of such commits.
+    A leaf is left as it is if there is no room for a version on the disk. Returns the folders of
+    the leaves that were not published because of such commits.
     """
 
     def attempt(name: str, settled: Collection[str]) -> bool:
+        if not has_room():
+            return True
         main = MainBranch(snapshot.location, name)
         return not main.publish(versions[name], settled, over_all=name in over)
 

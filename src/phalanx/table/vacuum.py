@@ -39,7 +39,7 @@ from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest import ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION
-from phalanx.table.anchor import anchor, publishes
+from phalanx.table.anchor import anchor
 from phalanx.table.check import confirmed_damage
 from phalanx.table.format import count_text, size_text
 from phalanx.table.retention import (
@@ -62,10 +62,10 @@ from phalanx.transaction.snapshot import Snapshot
 SWAP_FLOOR = dt.timedelta(minutes=10)
 #: How many files are deleted before the lock is released: writers wait for it for 5 seconds.
 _AT_ONCE = 256
-#: A disk with less free space than this is full: an expiry may need as much.
+#: A disk with less free space than this is full: an expiry may need as much. Likewise with fewer
+#: files that can be made.
 _ENOUGH = 16 * 1024 * 1024
-#: What it takes to publish a leaf, at most: a version and what refers to it.
-_PUBLISHED_BYTES, _PUBLISHED_FILES = 8 * 1024, 2
+_ENOUGH_FILES = 1_000
 #: How many leaves are listed, or files deleted, concurrently.
 _WORKERS = 8
 
@@ -110,10 +110,6 @@ class VacuumReport:
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-_NOT_PUBLISHED = (
-    "the disk is almost full, so nothing was published for plain Lance readers: run vacuum() again "
-    "when there is more space"
-)
 #: The rules that bring leaves back. Files that they need look as if nothing refers to them.
 _RECOVERING = (LeafLost(), LeafReplaced())
 _SUMMED = ("paths", "bytes", "folders", "manifest_versions", "notes")
@@ -170,22 +166,18 @@ def _vacuumed(location: Location, policy: RetentionPolicy, pool: Executor) -> Va
     expired = expire(location, policy, "vacuum", dry_run=False)
     reach("vacuum.rows-expired")
     report = _swept(location, expired, policy, False, pool)
-    snapshot = Snapshot.latest(location)
-    if publishes(snapshot.head) and not _has_room(location, len(snapshot.leaves)):
-        notes = [_NOT_PUBLISHED]
-    else:
-        notes = anchor(snapshot, pool)
+    notes = anchor(Snapshot.latest(location), pool, has_room=lambda: _has_room(location))
     return replace(report, notes=(*report.notes, *notes))
 
 
-def _has_room(location: Location, leaves: int) -> bool:
-    """Whether a disk has space for publishing so many leaves, and enough for others besides."""
+def _has_room(location: Location) -> bool:
+    """Whether a disk has space for more than what others need at once: bytes, and files."""
     if location.path is None:
         return True
-    if _free_bytes(location) < _ENOUGH + leaves * _PUBLISHED_BYTES:
-        return False
     files = os.statvfs(location.path)
-    return not files.f_files or files.f_favail > leaves * _PUBLISHED_FILES
+    return _free_bytes(location) >= _ENOUGH and (
+        not files.f_files or files.f_favail >= _ENOUGH_FILES
+    )
 
 
 def _free_bytes(location: Location) -> int:

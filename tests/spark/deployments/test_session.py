@@ -102,13 +102,38 @@ def test_python_starts_with_the_session(bridge, tmp_path):
         driver.stop()
 
 
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.sql.phalanx.startAhead": "false"},
+        {"spark.python.worker.reuse": "false"},
+        {"spark.sql.artifact.isolation.enabled": "true"},
+    ],
+    ids=lambda conf: next(iter(conf)),
+)
+def test_nothing_starts_that_no_query_would_use(bridge, tmp_path, conf):
+    options = {"warehouse": str(tmp_path), "master": "local[1]", "conf": {**QUIET, **conf}}
+    driver = Driver(tmp_path, options)
+    try:
+        threads = driver.python(
+            "every = spark._jvm.java.lang.Thread.getAllStackTraces().keySet()\n"
+            "result = [thread.getName() for thread in every]"
+        )
+        assert "main" in threads
+        assert "phalanx-start-ahead" not in threads
+        assert not workers_of(driver.process, "pyspark")
+        assert driver.sql("SHOW NAMESPACES IN lake") == [("default",)]
+    finally:
+        driver.stop()
+
+
 def test_a_python_without_phalanx_is_said_by_the_first_query(bridge, tmp_path):
     """It does not keep a session from starting, and says nothing there."""
     conf = {**QUIET, "spark.sql.phalanx.python": "/nowhere/python3"}
     driver = Driver(tmp_path, {"warehouse": str(tmp_path), "master": "local[1]", "conf": conf})
     try:
         assert driver.sql("SELECT 1") == [(1,)]
-        assert "phalanx-planner-start" not in driver.log.read_text()
+        assert "phalanx-start-ahead" not in driver.log.read_text()
         with pytest.raises(Failure, match="/nowhere/python3, does not run or has no Phalanx"):
             driver.sql("SHOW NAMESPACES IN lake")
     finally:

@@ -78,7 +78,7 @@ class SchemaChange(ABC):
         schema = self.change(head)
         if schema == head.schema:
             return
-        check_storable(schema)
+        check_storable(schema, head.schema)
         broken = broken_by(head.constraints, head.schema, schema)
         if broken is not None:
             raise InvalidInput(
