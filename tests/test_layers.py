@@ -54,6 +54,8 @@ LAZY = {
     ("phalanx.table.scan", "phalanx.table.ray_datasource"): "it loads Ray, which is an extra",
     ("pyspark_phalanx", "phalanx.spark.dispatch"): "first it keeps pandas from being loaded",
     ("pyspark_phalanx", "phalanx.spark.workers"): "only earlier versions of PySpark need it",
+    ("phalanx.spark.planner", "phalanx.spark.catalog"): "it is loaded ahead only where asked for",
+    ("pyspark_phalanx", "phalanx.spark.reader"): "workers that only write do without it",
     ("phalanx.spark.tasks", "pyspark_phalanx"): "it loads pyspark, which planning does without",
     ("phalanx.cli.opening", "phalanx.spark.session"): "Spark is started by one command only",
     ("phalanx.cli.opening", "phalanx.spark.statements"): "Spark is started by one command only",

@@ -50,10 +50,10 @@ class TestAtCommit:
         """The snapshot that is published is no longer the newest one: main must not go back."""
         real, others = anchoring.publish, iter([[row(5)]])
 
-        def publish_late(*arguments):
+        def publish_late(*arguments, **options):
             for rows in others:
                 phalanx.open(strong.uri).append(rows)
-            return real(*arguments)
+            return real(*arguments, **options)
 
         monkeypatch.setattr(anchoring, "publish", publish_late)
         strong.set_properties({"anchor": "commit"})
