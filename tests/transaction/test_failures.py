@@ -387,7 +387,8 @@ def test_the_table_is_as_before_or_as_after(bench, name, action):
 def test_a_leaf_of_a_weak_table_is_as_before_or_as_after(bench, name, action):
     """Leaves are committed one by one, so that is all that can be said."""
     (before, *_), (after, *_) = bench.facts(name)["states"]
-    for cell in bench.cells(name, action):
+    cells = list(bench.cells(name, action))
+    for cell in cells:
         uri = bench.copy(name)
         done = fail(uri, name, *cell)
         found, *_ = state(uri)
@@ -398,6 +399,7 @@ def test_a_leaf_of_a_weak_table_is_as_before_or_as_after(bench, name, action):
         phalanx.open(uri).append(NEXT)
         assert state(uri)[0] == sorted([*found, *NEXT], key=str), cell
         shutil.rmtree(uri)
+    print(f"\n{name}, weak, {action}: {len(cells)} cells")
 
 
 def create(uri):

@@ -9,6 +9,7 @@ import phalanx
 from phalanx import InvalidInput, TableNotFound
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import ManifestVersion
+from phalanx.transaction import snapshot
 from phalanx.transaction.snapshot import Snapshot
 
 SCHEMA = pa.schema([("id", pa.int64()), ("country", pa.string())])
@@ -23,8 +24,8 @@ def table(root):
     return table
 
 
-def ids(snapshot):
-    return sorted(phalanx.Table(snapshot).scan().to_arrow()["id"].to_pylist())
+def ids(found):
+    return sorted(phalanx.Table(found).scan().to_arrow()["id"].to_pylist())
 
 
 def at(root, version):
@@ -118,6 +119,31 @@ def test_a_newer_snapshot_is_one_look_into_the_manifest(root, monkeypatch):
     assert len(looks) == 1
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 5, 7]
     assert [leaf.values["k"] for leaf in table.scan().plan().leaves] == ["a", "b", "new"]
+
+
+class TestRowsThatAreMissing:
+    """Another client removed rows of leaves: the older versions of these are not the newest."""
+
+    def test_a_leaf_that_has_changed(self, root, table):
+        before = Snapshot.latest(Location(root))
+        assert len(before.leaves) == 2
+        phalanx.open(root).delete("id = 1")
+        lost = "object_type = 'table' AND partition_field_country = 'US'"
+        lance.dataset(Location(root).manifest).delete(lost)
+        snapshot._recent.clear()
+        assert 1 not in ids(Snapshot.latest(Location(root), before))
+        table.append([{"id": 9, "country": "US"}])
+        phalanx.repair(root, stray="take")
+        assert phalanx.check(root).ok
+        assert ids(Snapshot.latest(Location(root))) == [0, 2, 3, 4, 9]
+
+    def test_a_leaf_that_comes_and_goes_in_one_transaction(self, root, table, monkeypatch):
+        """It is counted, but has no row: the snapshot is read as a whole."""
+        with phalanx.open(root).transaction() as changes:
+            changes.append([{"id": 9, "country": "new"}, {"id": 8, "country": "US"}])
+            changes.delete("country = 'new'")
+        assert table.refresh().count("id = 8") == 1
+        assert table.count("id = 9") == 0
 
 
 class TestLasts:

@@ -71,7 +71,7 @@ class TestLimit:
             table.append(rows(7))
         assert str(error.value) == (
             f"a write to {table.uri} would create more than 3 new leaves, the most that its "
-            f"property write.max_new_leaves allows, and nothing was written: {ADVICE.format(4)}"
+            f"property write.max_new_leaves allows, and the table is unchanged: {ADVICE.format(4)}"
         )
         assert (table.refresh().version, table.count()) == (2, 3)
         assert phalanx.open(table.uri).append(rows(6)).count() == 9

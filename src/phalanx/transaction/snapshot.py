@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from phalanx.errors import InvalidInput, PhalanxError, TableNotFound, UnsupportedTable
 from phalanx.lru import LruCache
@@ -17,8 +19,8 @@ from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
 from phalanx.storage.leaf_index import LeafIndex
 from phalanx.storage.location import Location
-from phalanx.storage.manifest import ManifestVersion, NoManifest
-from phalanx.storage.records import TagRecord
+from phalanx.storage.manifest import ManifestChanges, ManifestVersion, NoManifest
+from phalanx.storage.records import LeafRow, TagRecord
 
 #: What identifies a snapshot: its version, a tag, or a time, which may be text or a date.
 Version = int | str | dt.datetime | dt.date
@@ -319,12 +321,27 @@ def _are_many(changed: int, leaves: LeafIndex) -> bool:
     return changed > max(_MANY_LEAVES, len(leaves) // 4)
 
 
+def _are_complete(changed: Sequence[LeafRow], leaves: LeafIndex, changes: ManifestChanges) -> bool:
+    """Whether each leaf that was changed since has its row in the manifest.
+
+    Another client may have removed some: what is known of such a leaf is of an older version. The
+    number of a leaf's version rises by one with each change, and transactions record how many
+    leaves they have changed. One that creates a leaf and removes it again counts it as well; then
+    the answer is no, which costs a whole read.
+    """
+    if changes.head.transactions == "weak":
+        return True
+    known = leaves.rows(np.array([row.index for row in changed if row.index >= 0], dtype=np.int64))
+    rises = sum(row.version_number for row in changed) - sum(row.version_number for row in known)
+    return rises == sum(record.leaves or 0 for record in changes.transactions)
+
+
 def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> Snapshot | None:
     """The newest snapshot, from an older one and the rows of the manifest that changed since.
 
     None if that is not possible: the older one belongs to another history or is too old, leaves
-    may have been removed, or the schema or specs have changed. Also None if so many leaves have
-    changed that it is faster to read all of them.
+    may have been removed, rows of leaves are missing, or the schema or specs have changed. Also
+    None if so many leaves have changed that it is faster to read all of them.
     """
     changes = manifest.changes_since(head, LeafIndex.columns_in(head), _TOO_OLD)
     if changes is None:
@@ -337,9 +354,14 @@ def _advanced_from(manifest: ManifestVersion, head: Head, leaves: LeafIndex) -> 
     rows = changes.leaves
     if _are_many(rows.num_rows, leaves):
         return None
+    changed: list[LeafRow] = []
     if rows.num_rows:
         newer = LeafIndex.of_rows(rows, manifest, newest)
-        leaves = leaves.apply([leaves.matching(row) for row in newer.rows()])
+        changed = [leaves.matching(row) for row in newer.rows()]
+    if not _are_complete(changed, leaves, changes):
+        return None
+    if changed:
+        leaves = leaves.apply(changed)
     news = frozenset(record.id for record in changes.transactions)
     snapshot = Snapshot(manifest, newest, leaves, news)
     if 0 < rows.num_rows <= _FEW_LEAVES:

@@ -45,7 +45,7 @@ def refuse_new_leaves(uri: str, head: Head, places: Collection[Place]) -> None:
     if limit is not None and len(places) > limit:
         raise InvalidInput(
             f"a write to {uri} would create more than {limit:,} new leaves, the most that its "
-            f"property {MAX_NEW_LEAVES.name} allows, and nothing was written: "
+            f"property {MAX_NEW_LEAVES.name} allows, and the table is unchanged: "
             f"{_advice(head, places)}"
         )
 

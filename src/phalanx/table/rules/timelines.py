@@ -130,6 +130,9 @@ def _write_newest(draft: Draft, leaf: RawRow) -> None:
 def _tell_of_lost_rows(draft: Draft, leaf: RawRow, row: RawRow) -> None:
     """Say that a version is given up, if it is there and the leaf is at another one."""
     version = _version(row)
+    replaced = draft.history.replaced.get(leaf.id)
+    if replaced is not None and replaced.row.version == version:
+        return  # `LeafReplaced` asks what becomes of its rows
     if version not in (None, _version(leaf)) and draft.survey.is_whole(leaf, version):
         what = (
             f"version {version} of the leaf in {leaf.location} is not part of the table now: rows "
