@@ -11,6 +11,7 @@ from phalanx.errors import InvalidInput
 from phalanx.model.literals import (
     NULL,
     Literal,
+    lit,
     literal_of,
     parse_date,
     parse_number,
@@ -121,6 +122,20 @@ def test_two_is_not_two_point_zero():
 )
 def test_literal_of(scalar, literal):
     assert literal_of(scalar) == literal
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**64, -(2**70)])
+def test_whole_numbers_that_arrow_does_not_hold(number):
+    assert lit(number) == Literal("number", number)
+    assert literal_of(pa.scalar(2**63 - 1)) == lit(2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "number", [10**1001, -(10**5000)], ids=["long", "longer than Python spells"]
+)
+def test_whole_numbers_that_are_too_long(number):
+    with pytest.raises(InvalidInput, match="more than 1000 digits"):
+        lit(number)
 
 
 def test_literal_of_a_list():

@@ -93,6 +93,10 @@ def lit(value: Any) -> Literal:
     """
     if isinstance(value, Literal):
         return value
+    if type(value) is int and value.bit_length() > 63:  # more than Arrow's integers hold
+        if value.bit_length() > 4 * MAX_DIGITS:
+            raise InvalidInput(f"the number has more than {MAX_DIGITS} digits")
+        return Literal("number", parse_number(str(value)))
     try:
         if isinstance(value, np.generic):  # pyarrow does not take all of them one by one
             value = pa.array(np.array([value]))[0]
