@@ -164,6 +164,10 @@ FORMS = "write a column, year(c), month(c), day(c), hour(c), years(c),"
             "cannot partition by year(country): year needs a date or timestamp colum",
         ),
         (
+            "days(country)",
+            "cannot partition by days(country): day needs a date or timestamp column, not str",
+        ),
+        (
             "hour(date)",
             "cannot partition by hour(date): hour needs a timestamp column, not date32[",
         ),

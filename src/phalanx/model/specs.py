@@ -334,7 +334,12 @@ def _parse_entry(
             return [(None, [schema.column(path)], EXTRACTS[UNITS[part]]())]
         case Call(function=several, args=(Name(path=path),)) if several in PLURALS:
             column = schema.column(path)
-            return [(None, [column], EXTRACTS[unit]()) for unit in PLURALS[several].hierarchy]
+            parts = [EXTRACTS[unit]() for unit in PLURALS[several].hierarchy]
+            try:
+                parts[-1].result_type([column.type])
+            except InvalidInput as error:
+                raise InvalidInput(f"cannot partition by {entry}: {error}") from None
+            return [(None, [column], part) for part in parts]
         case Call(function="bucket", args=(number, Name(path=path))):
             return [(None, [schema.column(path)], Bucket(_whole(number)))]
         case Call(function="truncate", args=(number, Name(path=path))):
