@@ -26,6 +26,9 @@ from phalanx.table.strays import settle
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.swap import Proposal, swap_head
 
+#: What begins the part of a problem's text that says how to decide on stray rows.
+_ADVICE = ": repair with stray="
+
 
 @dataclass(frozen=True)
 class RepairReport:
@@ -45,6 +48,17 @@ class RepairReport:
         kept = [problem for problem in self.mended if problem not in failed]
         told = [replace(problem, what=f"{problem.what}; {reason}") for problem in failed]
         return replace(self, mended=kept, unmended=[*self.unmended, *told])
+
+    def settled(self, strays: Collection[Problem], taken: bool) -> RepairReport:
+        """This report after stray rows were taken in or given up: it advises nothing any more."""
+        done = "its rows were added to the table" if taken else "its rows were given up"
+        mended = [
+            replace(problem, what=f"{problem.what.partition(_ADVICE)[0]}: {done}")
+            if problem in strays
+            else problem
+            for problem in self.mended
+        ]
+        return replace(self, mended=mended)
 
     def __str__(self) -> str:
         if not self.mended and not self.unmended:
@@ -84,7 +98,8 @@ def repair_table(location: Location, dry_run: bool = False, stray: str = KEEP) -
         try:
             settle(location, repair.strays, take=stray == TAKE)
         except InvalidInput as error:
-            report = report.without({stray.problem for stray in repair.strays}, str(error))
+            return report.without({stray.problem for stray in repair.strays}, str(error))
+        report = report.settled({stray.problem for stray in repair.strays}, stray == TAKE)
     return report
 
 

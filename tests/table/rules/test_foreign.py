@@ -65,6 +65,8 @@ class TestTake:
         report = repair(table, stray="take")
         assert report.ok
         assert [problem.kind for problem in report.mended] == ["foreign-commits"] * 2
+        assert "does not have: its rows were added to the table" in str(report)
+        assert "stray=" not in str(report)
         assert ids(table) == [1, 2, 3, 4, 6, 7, 20, 21, 22]
         assert phalanx.open(table.uri).version == version + 1
         assert check(table).ok
