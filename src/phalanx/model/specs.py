@@ -338,7 +338,8 @@ def _parse_entry(
             try:
                 parts[-1].result_type([column.type])
             except InvalidInput as error:
-                raise InvalidInput(f"cannot partition by {entry}: {error}") from None
+                spelled = f"{several}({join_path(column.path)})"
+                raise InvalidInput(f"cannot partition by {spelled}: {error}") from None
             return [(None, [column], part) for part in parts]
         case Call(function="bucket", args=(number, Name(path=path))):
             return [(None, [schema.column(path)], Bucket(_whole(number)))]
