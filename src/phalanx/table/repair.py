@@ -26,8 +26,8 @@ from phalanx.table.strays import settle
 from phalanx.transaction.failpoints import reach
 from phalanx.transaction.swap import Proposal, swap_head
 
-#: What begins the part of a problem's text that says how to decide on stray rows.
-_ADVICE = ": repair with stray="
+#: What begins the part of a problem's text that says how to decide on rows that are in doubt.
+_ADVICE = ": repair "
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,13 @@ class RepairReport:
         told = [replace(problem, what=f"{problem.what}; {reason}") for problem in failed]
         return replace(self, mended=kept, unmended=[*self.unmended, *told])
 
-    def settled(self, strays: Collection[Problem], taken: bool) -> RepairReport:
-        """This report after stray rows were taken in or given up: it advises nothing any more."""
-        done = "its rows were added to the table" if taken else "its rows were given up"
+    def decided(self, stray: str) -> RepairReport:
+        """This report, with what becomes of rows in doubt instead of how to decide on them."""
+        done = "its rows were added to the table" if stray == TAKE else "its rows were given up"
         mended = [
-            replace(problem, what=f"{problem.what.partition(_ADVICE)[0]}: {done}")
-            if problem in strays
-            else problem
+            replace(problem, what=f"{what}: {done}") if advice else problem
             for problem in self.mended
+            for what, advice, _ in [problem.what.partition(_ADVICE)]
         ]
         return replace(self, mended=mended)
 
@@ -91,16 +90,15 @@ def repair_table(location: Location, dry_run: bool = False, stray: str = KEEP) -
         repair = _Repair(location, stray)
         draft, report = repair.draft(dry_run)
     if dry_run or draft is None:
-        return report
+        return report.decided(stray)
     if draft.has_changes:
         report = swap_head(location, "repair", repair.decide)
     if repair.strays:
         try:
             settle(location, repair.strays, take=stray == TAKE)
         except InvalidInput as error:
-            return report.without({stray.problem for stray in repair.strays}, str(error))
-        report = report.settled({stray.problem for stray in repair.strays}, stray == TAKE)
-    return report
+            report = report.without({stray.problem for stray in repair.strays}, str(error))
+    return report.decided(stray)
 
 
 class _Repair:
