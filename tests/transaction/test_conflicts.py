@@ -464,9 +464,24 @@ class TestReads:
             self.withdraw(tx, 1, 100)
             with other.transaction(transaction_id="the other") as first:
                 self.withdraw(first, 2, 100)
-        assert "the other" in str(caught.value)
+        assert "changed by version 3 (update, id 'the other')" in str(caught.value)
         assert table.uri in str(caught.value)
         assert state(table) == {(1, "a"): 60, (2, "b"): -40}
+
+    def test_those_that_came_first_are_told_by_their_versions(self, table, other):
+        with pytest.raises(ConflictError) as caught, table.transaction() as tx:  # noqa: PT012
+            self.withdraw(tx, 1, 100)
+            self.withdraw(other, 2, 10)
+            other.delete("id = 2")
+        assert "changed by version 3 (update) and version 4 (delete): nothing" in str(caught.value)
+
+    def test_of_many_that_came_first_some_are_told(self, table, other):
+        with pytest.raises(ConflictError) as caught, table.transaction() as tx:  # noqa: PT012
+            self.withdraw(tx, 1, 100)
+            for _ in range(6):
+                self.withdraw(other, 2, 1)
+        told = "version 3 (update), version 4 (update), version 5 (update) and 3 more: nothing"
+        assert told in str(caught.value)
 
     def test_snapshot_isolation_allows_write_skew(self, table, other):
         with table.transaction(isolation="snapshot") as tx:

@@ -318,6 +318,20 @@ def plan(
     return [task for task in pool.map(look, wanted.values()) if task is not None]
 
 
+def _small(snapshot: Snapshot, definition: IndexDefinition, where: str | None) -> list[str]:
+    """A note on the leaves that a new index leaves out, if there are some."""
+    least = definition.min_rows
+    rows = _leaves(snapshot, definition, where)
+    small = sum(row.row_count is not None and row.row_count < least for row in rows)
+    if not small:
+        return []
+    has = "has" if small == 1 else "have"
+    return [
+        f"{count_text(small, 'leaf')} {has} fewer than {least:,} rows, so a query reads all of "
+        "them: min_rows sets that bound"
+    ]
+
+
 def trained(snapshot: Snapshot, definition: IndexDefinition, pool: Executor) -> IndexDefinition:
     """The definition of a vector index with its model, if there are rows enough to train one."""
     if definition.family != VECTOR or definition.model is not None:
@@ -516,6 +530,8 @@ class Indexing:
         operation = AddSegments(what, changed, is_new, done)
         self.report.version = _committed(base, operation, pool, started).sequence
         self.report.leaves += len(done) - len(operation.overtaken)
+        if self.new is not None:
+            self.report.notes += _small(base, self.new, self.where)
         self.new = None
         self.round += 1
         if operation.overtaken and not self.goes_on:

@@ -303,6 +303,10 @@ def _batches(data: Any, schema: pa.Schema, moment: Moment) -> Iterator[pa.Record
     yield from reader
 
 
+def _missing(field: pa.Field) -> InvalidInput:
+    return InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
+
+
 def _unreadable(data: Any) -> InvalidInput:
     return InvalidInput(
         f"cannot read rows from {type(data).__name__}: give a pyarrow Table, "
@@ -341,6 +345,8 @@ def _from_rows(rows: list[Any], schema: pa.Schema, moment: Moment) -> pa.Table:
         array = _from_values([row.get(field.name) for row in rows], field.type, field.name)
         present = [field.name in row for row in rows]
         default = None if all(present) else new_value(field, moment)
+        if rows and default is None and not (field.nullable or any(present)):
+            raise _missing(field)
         if default is not None:
             array = _chosen(pa.array(present), array, pa.repeat(default, len(rows)))
         columns[field.name] = array
@@ -454,7 +460,7 @@ def check_columns(columns: pa.Schema, schema: pa.Schema, moment: Moment) -> None
     for field in schema:
         if field.name not in columns.names:
             if new_value(field, moment) is None and not field.nullable:
-                raise InvalidInput(f"column {field.name!r} is missing, and it must not be NULL")
+                raise _missing(field)
             continue
         type = columns.field(field.name).type
         if not fits(type, field.type):

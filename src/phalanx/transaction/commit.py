@@ -13,6 +13,7 @@ import datetime as dt
 import functools
 import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,11 @@ _REINDEX_ROWS = 10_000
 #: A transaction that took longer checks that its files still exist: vacuum keeps new files for
 #: twice as long.
 _VERIFY_AFTER = GRACE_FLOOR / 2
+
+#: The id of a transaction whose author has not chosen one.
+_RANDOM_ID = re.compile("[0-9a-f]{32}")
+#: How many transactions that came first a message names, at most.
+_NAMED_OTHERS = 4
 
 #: The leaves that a read depends on: their folders and versions by id.
 Footprint = Mapping[str, tuple[str, int | None]]
@@ -442,9 +448,12 @@ class Transaction:
         )
 
     def _others(self, newest: Snapshot) -> str:
-        """The transactions since the base by id, for an error message."""
-        ids = sorted(record.id for record in self._since(newest))
-        return f"transaction {', '.join(ids[:5])}" if ids else "another client"
+        """The transactions since the base, for an error message."""
+        records = sorted(self._since(newest), key=lambda record: record.sequence)
+        names = [f"version {record.sequence} ({_what(record)})" for record in records]
+        if len(names) > _NAMED_OTHERS:
+            names[_NAMED_OTHERS - 1 :] = [f"{len(names) - _NAMED_OTHERS + 1:,} more"]
+        return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another client"
 
     def _record(self, head: Head, removals: int) -> TransactionRecord:
         counts = self.counts
@@ -459,6 +468,12 @@ class Transaction:
             settled=self.settled,
             restores=counts.restored,
         )
+
+
+def _what(record: TransactionRecord) -> str:
+    """What a transaction did, and its id if its author has chosen one."""
+    operation = record.operation or "a transaction"
+    return operation if _RANDOM_ID.fullmatch(record.id) else f"{operation}, id {record.id!r}"
 
 
 def _anchor(leaf_at: tuple[Leaf, int | None]) -> None:

@@ -117,6 +117,8 @@ class TestRefused:
         ("data", "message"),
         [
             (pa.table({"country": ["US"]}), "column 'id' is missing, and it must not be NULL"),
+            ([{"country": "US"}], "column 'id' is missing, and it must not be NULL"),
+            ([{"country": "US"}, {"id": 2}], "column 'id' holds NULL"),
             (pa.table({"id": pa.array([1, None])}), "column 'id' holds NULL"),
             (pa.table({"id": ["x"]}), "column 'id' is string, and the table has int64"),
             (
@@ -125,7 +127,6 @@ class TestRefused:
             ),
             (pa.table({"ID": [1]}), "no column 'ID'"),
             (pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]), "appears twice"),
-            ([{"country": "US"}], "column 'id' holds NULL"),
             ([{"id": 1, "extra": 1}], "no column 'extra'"),
             ([{"id": 1}, 5], "a list of rows holds dicts"),
             (pd.DataFrame({"id": [1], "extra": [1]}), "no column 'extra'"),
