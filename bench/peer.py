@@ -228,7 +228,10 @@ def first_query(peer: Peer) -> dict[str, float]:
 
 
 def changes(peer: Peer, source: str) -> dict[str, float]:
-    """Changes of 1 % of the rows, each time other ones, and inserts of one row."""
+    """Changes of 1 % of the rows, each time other ones, and inserts of one row.
+
+    Some take their rows from staged files, which say nothing about where these rows are.
+    """
     peer.make("d", source, by="country", more=peer.changed)
     d = peer.name("d")
     turns = iter(range(100))
@@ -240,6 +243,23 @@ def changes(peer: Peer, source: str) -> dict[str, float]:
             "WHEN MATCHED THEN UPDATE SET amount = s.amount"
         )
 
+    staged = os.fspath(peer.folder / "staged")
+    picked = f"SELECT id, -1.0D AS amount, pmod(hash(id), 100) AS part FROM ({source})"
+    few = f"SELECT * FROM ({picked}) WHERE part < 12"
+    peer.session.sql(few).write.partitionBy("part").parquet(staged)
+    parts = iter(range(12))
+
+    def merge_staged() -> None:
+        rows = f"SELECT id, amount FROM parquet.`{staged}/part={next(parts)}`"
+        peer.sql(
+            f"MERGE INTO {d} t USING ({rows}) s ON t.id = s.id WHEN MATCHED THEN "
+            "UPDATE SET amount = s.amount WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)"
+        )
+
+    def delete_staged() -> None:
+        rows = f"SELECT id FROM parquet.`{staged}/part={next(parts)}`"
+        peer.sql(f"DELETE FROM {d} WHERE id IN ({rows})")
+
     columns = "(id, ts, country, amount, category, text)"
     row = "(-1, TIMESTAMP '2026-01-01', 'C00', 1.5D, 7, 'one')"
     return {
@@ -250,6 +270,13 @@ def changes(peer: Peer, source: str) -> dict[str, float]:
         "DELETE of 1 %": median(
             lambda: peer.sql(f"DELETE FROM {d} WHERE id % 100 = {next(turns)}"), warm=0
         ),
+        "MERGE of staged rows": median(merge_staged),
+        "UPDATE by LIKE": median(
+            lambda: peer.sql(
+                f"UPDATE {d} SET amount = -3 WHERE text LIKE '%{next(turns) % 16:x}7-payload%'"
+            )
+        ),
+        "DELETE by a subquery": median(delete_staged),
         "INSERT of one row": median(lambda: peer.sql(f"INSERT INTO {d} {columns} VALUES {row}")),
     }
 
