@@ -1,5 +1,7 @@
 package org.apache.spark.sql.phalanx
 
+import scala.util.control.NonFatal
+
 import org.apache.arrow.vector.ValueVector
 import org.apache.arrow.vector.complex.StructVector
 
@@ -66,6 +68,9 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
       private var current: ColumnarBatch = _
       private var rows, bytes = 0L
 
+      // Before what Spark does at the end of a task, which is the other way round than it was asked for.
+      TaskContext.get().addTaskCompletionListener[Unit](PhalanxReaderFactory.takeRest(_, batches))
+
       override def next(): Boolean = batches.hasNext && {
         val batch = batches.next()
         val parent = batch.column(0).asInstanceOf[ArrowColumnVector]
@@ -89,5 +94,21 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
 
       override def currentMetricsValues(): Array[CustomTaskMetric] =
         Array(Metric("rowsRead", rows), Metric("bytesRead", bytes))
+    }
+}
+
+private object PhalanxReaderFactory {
+  /** For how long the rest of a task's batches is taken, in nanoseconds. */
+  private val Patience = 200000000L
+
+  /**
+   * Take what a task has left, if it comes at once, because a query with LIMIT wants no more. Spark ends a worker that
+   * still has something to say, and another one takes most of a second to load.
+   */
+  def takeRest(task: TaskContext, batches: Iterator[ColumnarBatch]): Unit =
+    if (!task.isFailed() && !task.isInterrupted()) {
+      val until = System.nanoTime() + Patience
+      try while (System.nanoTime() < until && batches.hasNext) batches.next()
+      catch { case NonFatal(_) => } // the query has its rows
     }
 }

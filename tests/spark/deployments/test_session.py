@@ -102,6 +102,24 @@ def test_python_starts_with_the_session(bridge, tmp_path):
         driver.stop()
 
 
+def test_a_query_that_takes_a_few_rows_keeps_its_worker(bridge, tmp_path):
+    """Another one would take most of a second to load."""
+    options = {"warehouse": str(tmp_path / "lake"), "master": "local[1]", "conf": QUIET}
+    driver = Driver(tmp_path, options)
+    try:
+        driver.sql("CREATE NAMESPACE lake.db")
+        driver.sql("CREATE TABLE lake.db.t AS SELECT id, id % 2 AS part FROM range(400000)")
+        driver.sql("SELECT max(length(string(id))) FROM lake.db.t")
+        workers = workers_of(driver.process, "pyspark.worker")
+        assert workers
+        for query in ("LIMIT 3", "WHERE length(string(id)) + part > 0 LIMIT 3"):
+            assert len(driver.sql(f"SELECT id FROM lake.db.t {query}")) == 3
+            assert workers_of(driver.process, "pyspark.worker") == workers, query
+        assert "Traceback" not in driver.log.read_text()
+    finally:
+        driver.stop()
+
+
 @pytest.mark.parametrize(
     "conf",
     [
