@@ -222,16 +222,17 @@ class _Answer:
 
     def _summary(self, read: int, columns: Sequence[str]) -> str:
         answered = "answered from the manifest"
-        parts = [f"partitions {self._plan.selected}/{self._plan.total}"]
+        selected = len(self._plan.to_read)
+        parts = [f"partitions {selected}/{self._plan.total}"]
         if read:
-            parts.append(f"pruned by: {self._plan.pruned_by if self._plan.pruned else 'nothing'}")
+            parts.append(f"pruned by: {', '.join(self._plan.narrowed_by) or 'nothing'}")
             parts.append(f"columns [{', '.join(columns)}]")
-            answered = f"{self._plan.selected - read:,} {answered} and {read:,} read"
+            answered = f"{selected - read:,} {answered} and {read:,} read"
         return ", ".join([*parts, answered, f"version {self._snapshot.sequence}"])
 
     def _leaves(self, with_statistics: bool) -> Iterator[tuple[_Leaf, bool]]:
         """The leaves with rows, each with whether all of its rows match."""
-        indices = self._plan.indices
+        indices = self._plan.to_read
         rows = self._snapshot.leaves.rows(indices)
         known: Mapping[str, Statistics] = {}
         if with_statistics:

@@ -232,7 +232,7 @@ class Planner:
         self._tasks = Tasks(snapshot.location, schema, scan)
         filters = conjunction_of(scan.filters, schema, zone)
         self._plan = Plan(snapshot, filters)
-        self._indices = self._plan.indices
+        self._indices = self._plan.to_read
         if scan.leaves is not None:
             self._indices = np.intersect1d(self._indices, np.array(scan.leaves, np.int64))
         # Spark has planned by the keys of these: after a join has pruned them, they must be the
@@ -240,14 +240,16 @@ class Planner:
         self._planned = self._indices
         runtime = list(_translatable(scan.runtime, schema, zone))
         for predicate in runtime:
-            self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).indices)
+            self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).to_read)
         drops_rows = scan.filters_rows and scan.limit is None
         #: The filters of a running join that leave out single rows, too, and the plan with them.
         self._row_filters = [p for p in runtime if drops_rows and _is_exact(p)]
         self._row_plan = self._plan
         if self._row_filters:
             self._row_plan = Plan(snapshot, conjoin([filters, *self._row_filters]))
-            self._indices = np.intersect1d(self._indices, self._row_plan.indices)
+            self._indices = np.intersect1d(self._indices, self._row_plan.to_read)
+        #: How many leaves are left by then.
+        self._joined = len(self._indices)
         if scan.limit is not None:
             self._indices = self._enough(scan.limit)
 
@@ -345,13 +347,15 @@ class Planner:
         return tasks
 
     def _summary(self) -> str:
-        pruned = self._plan.total - len(self._indices)
-        by = self._plan.pruned_by if self._plan.pruned else "join keys" if pruned else "nothing"
+        by = self._plan.narrowed_by
+        by += ["join keys"] if self._joined < len(self._plan.to_read) else []
+        by += ["the limit"] if len(self._indices) < self._joined else []
         joined = dict.fromkeys(c.path[0] for p in self._row_filters for c in columns_of(p))
         rows = f"rows filtered by join keys: {', '.join(joined)}, " if joined else ""
+        selected, pruned_by = len(self._indices), ", ".join(by) or "nothing"
         return (
-            f"partitions {len(self._indices)}/{self._plan.total}, pruned by: {by}, {rows}"
-            f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
+            f"partitions {selected}/{self._plan.total}, pruned by: {pruned_by}, "
+            f"{rows}columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
     def _leaf(self, row: LeafRow, is_small: bool, group: Any = None) -> Chosen:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from phalanx.model.bounds import bounded_columns
 from phalanx.model.dialect import to_sql, to_text
 from phalanx.model.indexes import SCALAR
 from phalanx.model.predicates import EVERYTHING, Predicate, columns_of
@@ -23,6 +24,7 @@ from phalanx.storage.read_units import are_small
 from phalanx.storage.records import LeafRow
 from phalanx.table.format import count_text, size_text
 from phalanx.table.html import plan_html
+from phalanx.table.skipping import may_hold
 from phalanx.transaction.snapshot import Snapshot
 
 #: How many leaves `explain` lists by name.
@@ -109,6 +111,24 @@ class Plan:
     def pruned(self) -> int:
         """The number of leaves that cannot hold a matching row."""
         return self.total - self.selected
+
+    @cached_property
+    def to_read(self) -> Any:
+        """The indices of the selected leaves that the bounds of their columns do not rule out."""
+        return may_hold(self.snapshot, self.predicate, self.indices)
+
+    @property
+    def skipped_by(self) -> str:
+        """The columns whose bounds rule out leaves; empty if there are no such leaves."""
+        if len(self.to_read) == len(self.indices):
+            return ""
+        return ", ".join(dict.fromkeys(c.path[0] for c in bounded_columns(self.predicate)))
+
+    @property
+    def narrowed_by(self) -> list[str]:
+        """What keeps leaves from being read, in a few words; empty if all are read."""
+        reasons = [self.pruned_by] if self.pruned else []
+        return [*reasons, f"bounds of {self.skipped_by}"] if self.skipped_by else reasons
 
     @property
     def rows(self) -> int | None:
@@ -202,6 +222,9 @@ class Plan:
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
+            if self.skipped_by:
+                skipped = count_text(self.selected - len(self.to_read), "partition")
+                lines.append(f"  skipped     {skipped}, by the bounds of {self.skipped_by}")
         for leaf in self.first_leaves(_NAMED):
             filter = "" if leaf.where is None else f"  filter: {to_text(leaf.where)}"
             count = "? rows" if leaf.rows is None else count_text(leaf.rows, "row")

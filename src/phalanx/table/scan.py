@@ -92,7 +92,7 @@ class Scan:
         total = int(counts[known].sum())
         if self._limit is not None and total >= self._limit:
             return self._limit
-        doubtful = plan.indices[~known]
+        doubtful = np.intersect1d(plan.indices[~known], plan.to_read)
         units = self._units(doubtful)
         if len(doubtful) and (wanted := wanted_values(plan)) is not None:
             lookup = Lookup(self._snapshot, wanted, list(units))
@@ -261,7 +261,7 @@ class Scan:
                     return
 
     def _stream(self, ordered: bool) -> Generator[pa.RecordBatch, None, None]:
-        units: Iterable[ReadUnit] = self._units(self._plan.indices)
+        units: Iterable[ReadUnit] = self._units(self._plan.to_read)
         if self.schema.names and (wanted := wanted_values(self._plan)) is not None:
             lookup = Lookup(self._snapshot, wanted, list(units))
             tables = lookup.few_rows(self.schema.names)
