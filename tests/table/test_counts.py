@@ -135,7 +135,7 @@ class TestFromRows:
 
         monkeypatch.setattr(small_leaves, "count", counting)
         assert table.count("ts >= '2025-01-01T01:00:00Z'") == 3
-        assert len(opened) == 2, "the leaves of January 2025"
+        assert len(opened) == 1, "the leaf of January 2025 that may have such rows"
 
     def test_count_by_other_columns(self, table):
         found = table.count_by(["country", "score"], where="ts IS NOT NULL")

@@ -130,6 +130,17 @@ def test_a_weak_table_is_read(root):
     assert ids(table, "id = 3") == [3]
 
 
+def test_where_statistics_cannot_be_read(table, monkeypatch):
+    def gone(self, columns, **which):
+        raise phalanx.errors.CorruptTable("a file is gone")
+
+    skipping._recent.clear()
+    plan = table.scan(where="id = 13").plan()
+    with monkeypatch.context() as patch:
+        patch.setattr(ManifestVersion, "leaves", gone)
+        assert len(plan.to_read) == 3
+
+
 def test_statistics_of_another_version_are_not_used(table, monkeypatch):
     """The rows of the manifest that are read may be newer or older than the snapshot."""
     real = ManifestVersion.leaves

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from phalanx.errors import CorruptTable, TableNotFound
 from phalanx.lru import LruCache
 from phalanx.model import statistics
 from phalanx.model.bounds import bounded_columns, may_match
@@ -70,10 +71,13 @@ def may_hold(snapshot: Snapshot, predicate: Predicate, indices: Any) -> Any:
     ids &= {column.field_id for column in statistics.measured_columns(head.schema)}
     if not ids or not 0 < len(indices) <= _MOST_LEAVES:
         return indices
-    if not snapshot.manifest.has_column(STATISTICS):
+    if head.transactions == "weak" or not snapshot.manifest.has_column(STATISTICS):
         return indices
     rows = leaves.rows(indices)
-    stored = _statistics(snapshot, [row.object_id for row in rows])
+    try:
+        stored = _statistics(snapshot, [row.object_id for row in rows])
+    except (TableNotFound, CorruptTable):
+        return indices  # the leaves themselves may still be there, and else say so better
     bounds = {id: stored.of(id, snapshot) for id in ids}
     kept = []
     for row in rows:

@@ -286,6 +286,19 @@ class TestPruning:
         zone("Asia/Tokyo")
         filled.same(query.replace("*", "id"))
 
+    def test_by_the_bounds_of_another_column(self, filled):
+        """The numbers grow with the days."""
+        query = "SELECT * FROM {db}.by_day WHERE id BETWEEN 20 AND 22"
+        read, total = self.partitions(filled, query).split("/")
+        assert int(read) < int(total) / 4
+        plan = filled.sql(f"EXPLAIN FORMATTED {query}").collect()[0][0]
+        assert "pruned by: bounds of id, " in plan
+        assert filled.same(query.replace("*", "id"))
+
+    def test_by_a_limit(self, filled):
+        plan = filled.sql("EXPLAIN FORMATTED SELECT * FROM {db}.by_day LIMIT 2").collect()[0][0]
+        assert "pruned by: the limit, " in plan
+
     def test_no_filter_is_left_where_partitions_decide(self, filled):
         query = "EXPLAIN SELECT * FROM {db}.by_country WHERE country = 'US'"
         assert not re.search(r"\bFilter\b", filled.sql(query).collect()[0][0])
