@@ -28,11 +28,10 @@ class Workers extends Serializable {
   def run(command: Array[Byte], rows: Iterator[InternalRow], schema: StructType): Iterator[ColumnarBatch] = {
     val task = TaskContext.get()
     val functions = Seq((ChainedPythonFunctions(Seq(Bridge.function(base, command))), 0L))
-    // Python sees a struct as a batch of columns.
     val wrapped = new StructType().add("struct", schema)
     val runner = new PhalanxRunner(functions, wrapped, zone, large, conf, metrics, artifacts)
-    val batches = Bridge.inTask(base.pythonExec)(runner.compute(
-      Iterator.single(rows.map(InternalRow(_))), task.partitionId(), task))
+    val batches = Bridge.inTask(base.pythonExec)(
+      runner.compute(new RowBatches(rows, schema), task.partitionId(), task))
     new Iterator[ColumnarBatch] {
       override def hasNext: Boolean = Bridge.inTask(base.pythonExec)(batches.hasNext)
       override def next(): ColumnarBatch = Bridge.inTask(base.pythonExec)(batches.next())

@@ -14,4 +14,4 @@ abstract class SparkRunner(
     metrics: Map[String, SQLMetric],
     artifacts: Option[String])
   extends ArrowPythonRunner(functions, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, Array(Array(0)),
-    schema, zone, largeTypes, conf, metrics, artifacts, None, None) with BatchedPythonArrowInput
+    schema, zone, largeTypes, conf, metrics, artifacts, None, None) with BasicPythonArrowInput

@@ -223,6 +223,45 @@ class TestTruncate:
         assert rows(table) == [(1, "US", 10)]
 
 
+class TestBatches:
+    """Rows go to Python in batches of as many rows, and bytes, as Spark's confs say."""
+
+    @pytest.fixture(params=[("Records", "3"), ("Records", "0"), ("Bytes", "100b")], ids="-".join)
+    def small(self, request, spark):
+        name, value = request.param
+        key = f"spark.sql.execution.arrow.max{name}PerBatch"
+        before = spark.conf.get(key)
+        spark.conf.set(key, value)
+        yield
+        spark.conf.set(key, before)
+
+    ROWS = (
+        "SELECT CAST(id AS INT) AS id, IF(id % 7 = 0, NULL, concat('c', id % 3)) AS country, "
+        "CAST(id AS INT) AS n FROM range(0, 50, 1, 2)"
+    )
+
+    def expected(self, changed=0):
+        after = (
+            (i, None if i % 7 == 0 else f"c{i % 3}", i + (1000 if i < changed else 0))
+            for i in range(50)
+        )
+        return sorted(after, key=repr)
+
+    def test_insert(self, lake, small):
+        lake.sql(DDL)
+        lake.sql(f"INSERT INTO {{db}}.t {self.ROWS}")
+        assert rows(lake) == self.expected()
+
+    def test_merge(self, lake, small):
+        lake.sql(DDL)
+        lake.sql(f"INSERT INTO {{db}}.t {self.ROWS} WHERE id < 30")
+        lake.sql(
+            f"MERGE INTO {{db}}.t AS t USING ({self.ROWS}) AS s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET n = s.n + 1000 WHEN NOT MATCHED THEN INSERT *"
+        )
+        assert rows(lake) == self.expected(changed=30)
+
+
 class TestDistribution:
     def test_none(self, lake):
         lake.sql(
