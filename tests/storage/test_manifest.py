@@ -1,5 +1,6 @@
 import dataclasses
 import datetime as dt
+import shutil
 
 import lance
 import pyarrow as pa
@@ -152,12 +153,42 @@ class TestOpening:
             ManifestVersion(location).head()
 
 
+class TestCache:
+    """What Lance has read is used again only for the very same manifest."""
+
+    def test_it_goes_from_version_to_version(self, location, head):
+        base = ManifestVersion(location)
+        after = base.swap(next_rows(head, "v1$a"))
+        assert after._cache is base._cache
+        assert ManifestVersion(location, known=after)._cache is base._cache
+        assert ManifestVersion(location)._cache is not base._cache
+
+    def test_not_to_a_table_that_was_restored(self, location, head, tmp_path):
+        base = ManifestVersion(location)
+        shutil.copytree(location.uri, tmp_path / "backup")
+        known = base.swap(next_rows(head, "v1$a"))
+        shutil.rmtree(location.uri)
+        shutil.copytree(tmp_path / "backup", location.uri)
+        assert ManifestVersion(location, known=base)._cache is not base._cache
+        ManifestVersion(location).swap(next_rows(head, "v1$b"))
+        again = ManifestVersion(location, known=known)
+        assert (again.version, again._cache is known._cache) == (known.version, False)
+        assert ids(location) == ["v1", "v1$b"]
+        assert again._read(["object_id"], "object_id = 'v1$b'").num_rows == 1
+
+    def test_not_where_files_cannot_be_told_apart(self, location, monkeypatch):
+        monkeypatch.setattr(manifest, "_file_identity", lambda *_: None)
+        base = ManifestVersion(location)
+        assert ManifestVersion(location, known=base)._cache is not base._cache
+
+
 class TestSwap:
     def test_rows_are_added_and_the_head_replaced(self, location, head):
         base = ManifestVersion(location)
-        version = base.swap(next_rows(head, "v1$a"))
+        after = base.swap(next_rows(head, "v1$a"))
         assert ids(location) == ["v1", "v1$a"]
-        assert ManifestVersion(location, version).head().sequence == 2
+        assert after.head().sequence == 2
+        assert after.version == ManifestVersion(location).version
         assert len(ids(location, "__head")) == 1
 
     def test_the_handle_stays_where_it_was(self, location, head):

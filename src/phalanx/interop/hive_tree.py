@@ -622,7 +622,7 @@ class HiveTree(ManifestVersion):
     def add_read_version(self) -> ManifestVersion:
         raise UnsupportedTable(f"the tree {self.location.uri} has no manifest: {_ADOPT}")
 
-    def swap(self, update: ManifestUpdate) -> int | None:
+    def swap(self, update: ManifestUpdate) -> ManifestVersion | None:
         """Nothing is left to write: whatever is on the main branch of a leaf is visible."""
         assert READ_VERSION not in update.to_table().schema.names
         return None

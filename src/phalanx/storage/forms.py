@@ -38,14 +38,14 @@ def is_occupied(location: Location) -> bool:
     return any(_form(name).occupies(location) for name in MODULES)
 
 
-def open_manifest(location: Location) -> ManifestVersion:
+def open_manifest(location: Location, known: ManifestVersion | None = None) -> ManifestVersion:
     """The newest version of the manifest at a root, in whatever form the table is.
 
-    Raises TableNotFound if there is no table, and InvalidInput if something is declared about
-    one of ours.
+    `known` is a version that was opened before, if there is one. Raises TableNotFound if there is
+    no table, and InvalidInput if something is declared about one of ours.
     """
     try:
-        manifest = ManifestVersion(location)
+        manifest = ManifestVersion(location, known=known)
     except TableNotFound:
         other = _read(location, None)
         if other is None:

@@ -14,7 +14,7 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from phalanx.errors import CorruptTable, UnsupportedTable
@@ -47,6 +47,16 @@ _CONSTRAINTS = "constraints"
 WRITER_FEATURES: frozenset[str] = frozenset({HIVE_LAYOUT, _INDEXES, _CONSTRAINTS})
 _PROPERTY = "property."
 _INDEX = "index."
+
+
+@lru_cache(maxsize=64)
+def _schema_in(text: str) -> TableSchema:
+    return TableSchema.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=64)
+def _specs_in(text: str) -> tuple[PartitionSpec, ...]:
+    return tuple(PartitionSpec.from_json(spec) for spec in json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -256,8 +266,8 @@ class Head:
             return Head(
                 sequence=sequence,
                 committed_at=committed_at,
-                schema=TableSchema.from_json(json.loads(metadata["schema"])),
-                specs=tuple(PartitionSpec.from_json(s) for s in json.loads(metadata["specs"])),
+                schema=_schema_in(metadata["schema"]),
+                specs=_specs_in(metadata["specs"]),
                 spec_id=int(metadata["spec_id"]),
                 max_field_id=int(metadata["max_field_id"]),
                 table_id=metadata["table_id"],

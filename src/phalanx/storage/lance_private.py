@@ -46,9 +46,9 @@ _NONE = 2**64 - 1
 _IVF_OFFSETS = 2
 
 
-def new_session(index_bytes: int) -> Any:
+def new_session(index_bytes: int, metadata_bytes: int | None = None) -> Any:
     """A cache of metadata and open indexes, shared by the datasets that are opened with it."""
-    return _Session(index_cache_size_bytes=index_bytes)
+    return _Session(index_cache_size_bytes=index_bytes, metadata_cache_size_bytes=metadata_bytes)
 
 
 def manifest_of(

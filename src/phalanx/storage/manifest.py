@@ -33,9 +33,10 @@ from phalanx.model import statistics
 from phalanx.model.literals import quote
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
-from phalanx.storage import lance_errors, names
+from phalanx.storage import lance_errors, names, notes
 from phalanx.storage.head import HEAD_ID, HEAD_TYPE, Head
 from phalanx.storage.lance_errors import LANCE_ERRORS
+from phalanx.storage.lance_private import new_session
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST, Location
 from phalanx.storage.manifest_update import (
@@ -50,6 +51,7 @@ from phalanx.storage.manifest_update import (
     partition_columns,
 )
 from phalanx.storage.names import is_leaf_folder
+from phalanx.storage.notes import Identity
 from phalanx.storage.records import EpochRecord, TagRecord, TimelineRow, TransactionRecord
 from phalanx.storage.removals import predicate_of
 
@@ -70,6 +72,8 @@ _COMPACTION: CompactionOptions = {
 }
 #: A swap of at most this many rows finds them through the index.
 _INDEXED_ROWS = 10_000
+#: How much of a manifest Lance keeps in memory: of its indexes, and of anything else.
+_INDEX_CACHE_BYTES, _METADATA_CACHE_BYTES = 64 * 1024**2, 32 * 1024**2
 #: How many rows are looked up by id in one read.
 _IDS_AT_ONCE = 1_000
 
@@ -200,16 +204,58 @@ class ManifestChanges:
         return LeafStatistics.of(self.leaves)
 
 
+class _Cache:
+    """What Lance has read of a manifest: versions of it, and pages of its indexes.
+
+    Lance identifies all that by the number of a version, which means something else once the table
+    was created again or restored. So a cache is used only as long as the newest version that was
+    opened with it is the same file. Where nothing tells that, each version has a cache of its own.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.session = new_session(_INDEX_CACHE_BYTES, _METADATA_CACHE_BYTES)
+        self._location = location
+        self._newest: Identity | None = None
+        self._are_files = True
+
+    def add(self, identity: Identity | None) -> None:
+        """Note that a version was opened; None for one that nothing distinguishes from a copy."""
+        if identity is None:
+            self._are_files = False
+        elif self._newest is None or self._newest[1] < identity[1]:
+            self._newest = identity
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the manifest continues what was read of it."""
+        newest = self._newest
+        if newest is None or not self._are_files:
+            return False
+        return _file_identity(self._location, newest[1]) == newest
+
+
 class ManifestVersion:
     """One version of the manifest. It stays at that version: to see a newer one, open another."""
 
-    def __init__(self, location: Location, version: int | None = None) -> None:
-        """Raises TableNotFound if there is no manifest, or no such version of it."""
+    def __init__(
+        self,
+        location: Location,
+        version: int | None = None,
+        known: ManifestVersion | None = None,
+        dataset: Any = None,
+    ) -> None:
+        """`known` is another version, what was read of which helps to read this one.
+
+        `dataset` is this one, if it is open already. Raises TableNotFound if there is no manifest,
+        or no such version of it.
+        """
         self.location = location
+        kept = None if known is None else known._cache
+        self._cache = kept if kept is not None and kept.is_valid else _Cache(location)
         try:
-            if _is_absent(location):
+            if dataset is None and _is_absent(location):
                 raise FileNotFoundError("not found")
-            self.dataset = location.open(location.manifest, version)
+            self.dataset = self._open(version) if dataset is None else dataset
         except LANCE_ERRORS as error:
             if version is not None and exists(location):
                 raise TableNotFound(
@@ -219,7 +265,15 @@ class ManifestVersion:
         self.version: int = self.dataset.version
         self.metadata: dict[str, str] = self.dataset.metadata
         #: Distinguishes this version from a copy with the same number; None if nothing does.
-        self.identity = self._file_identity()
+        self.identity = _file_identity(location, self.version)
+        self._cache.add(self.identity)
+
+    #: None for what is no manifest of ours.
+    _cache: _Cache | None = None
+
+    def _open(self, version: int | None) -> Any:
+        session = None if self._cache is None else self._cache.session
+        return self.location.open(self.location.manifest, version, session)
 
     @property
     def table_id(self) -> str | None:
@@ -237,16 +291,9 @@ class ManifestVersion:
         """Whether both are the same version, and not copies with the same number."""
         return self.identity is not None and self.identity == other.identity
 
-    def _file_identity(self) -> tuple[str, int, int, int, int] | None:
-        path = self.location.path
-        if path is None:
-            return None
-        name = f"{2**64 - 1 - self.version}.manifest"
-        try:
-            stat = (path / MANIFEST / "_versions" / name).stat()
-        except OSError:
-            return None
-        return self.location.uri, self.version, stat.st_ino, stat.st_mtime_ns, stat.st_size
+    def _at(self, dataset: Any) -> ManifestVersion:
+        """Another version, which is open."""
+        return ManifestVersion(self.location, known=self, dataset=dataset)
 
     def versions(self) -> list[int]:
         """The versions of the manifest that still exist, oldest first."""
@@ -372,9 +419,11 @@ class ManifestVersion:
         own = ["object_id", "object_type", "metadata", "sequence", "committed_at"]
         head_transaction = names.transaction_row(head.transaction_id)
         ends = f"object_id IN ('{HEAD_ID}', {quote(head_transaction)})"
-        # One read for everything: a few more columns cost less than a second read.
-        all_columns = list(dict.fromkeys([*own, *columns, STATISTICS]))
-        table = self._read(all_columns, f"sequence > {head.sequence} OR {ends}")
+        table = notes.rows_since(self.location, self.identity, head.transaction_id)
+        if table is None:
+            # One read for everything: a few more columns cost less than a second read.
+            all_columns = list(dict.fromkeys([*own, *columns, STATISTICS]))
+            table = self._read(all_columns, f"sequence > {head.sequence} OR {ends}")
         types = table.column("object_type")
         heads = table.select(own).filter(pc.equal(types, HEAD_TYPE)).to_pylist()
         if len(heads) != 1:
@@ -538,7 +587,9 @@ class ManifestVersion:
         It is best called while no swap is in progress: a swap that conflicts with it is retried.
         A compaction that fails is logged and has no effect: it can be repeated later.
         """
-        dataset = self.location.open(self.location.manifest)
+        dataset = self._open(None)
+        before = self._at(dataset)
+        made = set()
         try:
             tasks = Compaction.plan(dataset, _COMPACTION).tasks
             results = [task.execute(dataset) for task in tasks]
@@ -548,10 +599,15 @@ class ManifestVersion:
                 return
             if results:
                 Compaction.commit(dataset, results)
+                made.add(dataset.version)
             if reindex:
-                self.location.open(self.location.manifest).optimize.optimize_indices()
+                dataset.optimize.optimize_indices()
+                made.add(dataset.version)
         except OSError as error:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
+        between = set(range(before.version + 1, dataset.version)) - made
+        if made and all(_is_reservation(dataset, version) for version in between):
+            notes.write(self.location, before.identity, self._at(dataset).identity)
 
     def add_read_version(self) -> ManifestVersion:
         """Add the column that makes a table strong; returns the newest version of the manifest."""
@@ -598,7 +654,7 @@ class ManifestVersion:
         _publish(ManifestVersion(self.location).dataset, _spec_texts(new))
         return ManifestVersion(self.location)
 
-    def swap(self, update: ManifestUpdate) -> int | None:
+    def swap(self, update: ManifestUpdate) -> ManifestVersion | None:
         """Write and remove rows, unless another head was written since this version.
 
         Returns the new version of the manifest, None if there are no versions. Raises SwapLost if
@@ -607,6 +663,14 @@ class ManifestVersion:
         rows, removed = update.to_table(), update.removed
         # The index makes a merge of a few rows fast; many rows would exceed its memory limit.
         use_index = rows.num_rows <= _INDEXED_ROWS and not removed
+        newest = self._swapped(rows, removed, use_index)
+        # Rows of another client may have come between.
+        if not removed and newest.version == self.version + 1:
+            id = update.transaction_id
+            notes.write(self.location, self.identity, newest.identity, id, rows)
+        return newest
+
+    def _swapped(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> ManifestVersion:
         try:
             return self._swap(rows, removed, use_index)
         except OSError as error:
@@ -618,10 +682,10 @@ class ManifestVersion:
             except SwapLost as lost:
                 raise SwapUnknown(str(lost)) from None
 
-    def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> int:
+    def _swap(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> ManifestVersion:
         # The merge moves its handle to the new version, so it does not run on ours.
         try:
-            target = self.location.open(self.location.manifest, self.version)
+            target = self._open(self.version)
         except LANCE_ERRORS as error:
             if not lance_errors.is_missing(error):
                 raise
@@ -654,7 +718,7 @@ class ManifestVersion:
                 # Others write the same version. An attempt before the last may have landed.
                 raise SwapUnknown(self.location.reason(error)) from None
             raise
-        return int(target.version)
+        return self._at(target)
 
 
 class OtherManifest(ManifestVersion):
@@ -716,6 +780,27 @@ def head_of(row: Mapping[str, Any], uri: str) -> Head:
 def _transaction_of(row: Mapping[str, Any]) -> TransactionRecord:
     metadata = json.loads(row["metadata"])
     return TransactionRecord.from_row(row["sequence"], row["committed_at"], metadata)
+
+
+def _is_reservation(dataset: Any, version: int) -> bool:
+    """Whether a version only reserves numbers of fragments, as each compaction does first.
+
+    Lance has no Python class for it, so it is of none.
+    """
+    transaction = lance_errors.read_transaction(dataset, version)
+    return transaction is not None and type(transaction.operation) is LanceOperation.BaseOperation
+
+
+def _file_identity(location: Location, version: int) -> Identity | None:
+    """What distinguishes the file of a version from a copy; None if nothing does."""
+    path = location.path
+    if path is None:
+        return None
+    try:
+        stat = (path / MANIFEST / "_versions" / f"{2**64 - 1 - version}.manifest").stat()
+    except OSError:
+        return None
+    return location.uri, version, stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _is_absent(location: Location) -> bool:

@@ -90,6 +90,8 @@ class ManifestUpdate:
         self._schema = manifest_schema(specs, strong)
         self._rows: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
+        #: The transaction of the head that is written; empty if there is none.
+        self.transaction_id = ""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -117,6 +119,7 @@ class ManifestUpdate:
         self.removed += ids
 
     def put_head(self, head: Head) -> None:
+        self.transaction_id = head.transaction_id
         self.put(
             HEAD_ID,
             HEAD_TYPE,

@@ -8,6 +8,7 @@ from phalanx.storage.files import DatasetFolder
 from phalanx.storage.index_models import is_model_folder
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.location import MANIFEST
+from phalanx.storage.notes import NOTES_FILE
 from phalanx.transaction.lock import LOCK_FILE
 from phalanx.transaction.snapshot import Snapshot
 
@@ -40,7 +41,7 @@ def _others(snapshot: Snapshot) -> list[str]:
     location, head = snapshot.location, snapshot.head
     layout = layout_of(head.properties)
     leaves = layout.leaf_folders(location, head)
-    own = {MANIFEST, LOCK_FILE, *(folder.split("/")[0] for folder in leaves)}
+    own = {MANIFEST, LOCK_FILE, NOTES_FILE, *(folder.split("/")[0] for folder in leaves)}
     others = {name for name in folders.children(location) - own if not is_model_folder(name)}
     if layout.SHARED:
         known = {row.location for row in snapshot.leaves.rows()}

@@ -129,7 +129,7 @@ class _Repair:
             return report
         base = self._prepare(draft)
 
-        def then(version: int | None) -> RepairReport:
+        def then(_: ManifestVersion | None) -> RepairReport:
             reach("repair.rows-written")
             return self._finish(draft, report)
 

@@ -287,8 +287,8 @@ class _Expiry:
         if not removed and retention.oldest == newest.head.oldest:
             return expired
 
-        def then(version: int | None) -> Expired:
-            retention.newest = ManifestVersion(self._location, version)
+        def then(manifest: ManifestVersion | None) -> Expired:
+            retention.newest = manifest or ManifestVersion(self._location)
             expired.committed = True
             return expired
 
@@ -318,7 +318,7 @@ def announce(location: Location) -> None:
 
     def decide() -> Proposal[Snapshot] | Snapshot:
         newest = Snapshot.latest(location)
-        return _proposal(newest, "vacuum", newest.head.oldest, (), 0, lambda version: newest)
+        return _proposal(newest, "vacuum", newest.head.oldest, (), 0, lambda _: newest)
 
     swap_head(location, "vacuum", decide)
 
@@ -332,7 +332,7 @@ def _proposal(
     oldest: int,
     removed: Sequence[str],
     snapshots: int,
-    then: Callable[[int | None], T],
+    then: Callable[[ManifestVersion | None], T],
 ) -> Proposal[T]:
     """A new head that expires snapshots and changes no leaf."""
     head = newest.head.after(dt.datetime.now(dt.UTC), uuid.uuid4().hex, oldest=oldest)

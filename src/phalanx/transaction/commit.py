@@ -231,7 +231,7 @@ class Transaction:
         update.put_transaction(self._record(head, removals=0))
         manifest = self._manifest_for(newest, head)
         finish = self._finish_weak
-        return Proposal(manifest, head, update, lambda version: self._finish(version, head, finish))
+        return Proposal(manifest, head, update, lambda after: self._finish(after, head, finish))
 
     def _finish_weak(self, manifest: ManifestVersion, head: Head) -> Snapshot:
         _publish(manifest, head)
@@ -292,7 +292,7 @@ class Transaction:
             fsync.sync([leaf.uri for leaf, _ in self._view.changed_leaves()], self._started)
             reach("commit.leaves-synced")
         finish = functools.partial(self._complete, rows=len(update))
-        return Proposal(manifest, head, update, lambda version: self._finish(version, head, finish))
+        return Proposal(manifest, head, update, lambda after: self._finish(after, head, finish))
 
     def _manifest_for(self, base: Snapshot, head: Head) -> ManifestVersion:
         """The manifest, with columns for the fields of new specs.
@@ -309,7 +309,7 @@ class Transaction:
 
     def _finish(
         self,
-        version: int | None,
+        manifest: ManifestVersion | None,
         head: Head,
         complete: Callable[[ManifestVersion, Head], Snapshot],
     ) -> Snapshot:
@@ -318,9 +318,9 @@ class Transaction:
             if self.durable:
                 fsync.sync([self.location.manifest], self._started)
                 reach("commit.manifest-synced")
-            if version is None:
+            if manifest is None:
                 return Snapshot.latest(self.location)
-            snapshot = complete(ManifestVersion(self.location, version), head)
+            snapshot = complete(manifest, head)
             if self.durable:
                 # Sync what was written after the swap as well: it is opened next.
                 fsync.sync([*self._view.leaf_uris(), self.location.manifest], self._started)

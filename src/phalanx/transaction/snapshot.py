@@ -60,7 +60,8 @@ class Snapshot:
 
         Raises TableNotFound if there is no table.
         """
-        manifest = forms.open_manifest(location)
+        recent = known or _recent.get(location.uri)
+        manifest = forms.open_manifest(location, None if recent is None else recent.manifest)
         snapshot = None if known is None else _advanced(manifest, known)
         if snapshot is None:
             snapshot = _recalled(manifest) or Snapshot(manifest)

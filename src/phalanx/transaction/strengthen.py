@@ -58,4 +58,4 @@ def _proposal(snapshot: Snapshot) -> Proposal[Snapshot]:
     # A removal makes others read the leaves again instead of advancing a known snapshot.
     update.put_transaction(TransactionRecord.of(head, MAKE_STRONG, removals=1))
     location = snapshot.location
-    return Proposal(snapshot.manifest, head, update, lambda version: Snapshot.latest(location))
+    return Proposal(snapshot.manifest, head, update, lambda _: Snapshot.latest(location))

@@ -37,7 +37,7 @@ class Proposal(Generic[T]):
     update: ManifestUpdate
     #: What to do after the swap, while the lock is still held. It is called with the new version of
     #: the manifest, or with None if the reply to the swap was lost.
-    then: Callable[[int | None], T]
+    then: Callable[[ManifestVersion | None], T]
 
 
 def swap_head(
@@ -65,11 +65,11 @@ def swap_head(
                     decision = decide()
                     if not isinstance(decision, Proposal):
                         return decision
-                    version = _swap(location, decision)
+                    manifest = _swap(location, decision)
                 except SwapLost:
                     lost += 1
                 else:
-                    return decision.then(version)
+                    return decision.then(manifest)
             if time.monotonic() > deadline:
                 raise ConflictError(
                     f"{who} on {location.uri} lost to others {lost} times in "
@@ -77,13 +77,13 @@ def swap_head(
                 )
 
 
-def _swap(location: Location, proposal: Proposal[T]) -> int | None:
+def _swap(location: Location, proposal: Proposal[T]) -> ManifestVersion | None:
     """Swap the head; returns the new version of the manifest, or None if the reply was lost."""
     reach("commit.before-swap")
     try:
-        version = proposal.base.swap(proposal.update)
+        manifest = proposal.base.swap(proposal.update)
         reach("commit.after-swap")
-        return version
+        return manifest
     except (OSError, SwapUnknown):
         # The commit may have landed even if its reply was lost.
         if not ManifestVersion(location).has_transaction(proposal.head.transaction_id):
