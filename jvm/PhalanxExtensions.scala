@@ -174,7 +174,7 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
     case _: Subquery => plan
     case _ =>
       val cheap = RowPruning(CheapPruning(UnprunedDefinitions(plan)))
-      val chosen = settled(CommonKeys(kept(cheap)))
+      val chosen = settled(FewerBuckets(CommonKeys(kept(cheap))))
       withSubqueries(HashedJoins(SharedGroups(chosen)), relations(cheap).zip(relations(chosen)))
   }
 
