@@ -255,6 +255,9 @@ class PhalanxScan(
 
   def keyCount: Int = plan.get("keys").asInt()
 
+  /** About how many rows its filters leave; none if that is unknown. */
+  def rowsLeft: Option[Long] = Option(plan.get("left")).filterNot(_.isNull).map(_.asLong())
+
   private def rows: Long = plan.get("rows").asLong()
 
   /** The keys, each a transform as Python names it. */
