@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, AttributeSet, Expre
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
 import org.apache.spark.sql.catalyst.plans.{ExistenceJoin, InnerLike, JoinType, LeftAnti, LeftOuter, LeftSemi, RightOuter}
 import org.apache.spark.sql.catalyst.plans.logical.{Aggregate, Filter, HintInfo, Join, JoinHint, LogicalPlan, Project, RepartitionByExpression, SHUFFLE_HASH}
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation
 import org.apache.spark.sql.internal.SQLConf
@@ -38,13 +39,13 @@ case class Key(name: JsonNode, expression: Expression) {
 
   private def unit: Option[String] = function.collect { case since: Since => since.unit }
 
-  private def buckets: Option[Int] = function.collect { case _: Bucket => transform.get.numBucketsOpt }.flatten
+  def buckets: Option[Int] = function.collect { case _: Bucket => transform.get.numBucketsOpt }.flatten
 
   private def transform: Option[TransformExpression] = Some(expression).collect { case t: TransformExpression => t }
 
   private def function: Option[BoundFunction] = transform.map(_.function)
 
-  private def withBuckets(number: Int): Key =
+  def withBuckets(number: Int): Key =
     Key(renamed("bucket", Some(number)), transform.get.copy(numBucketsOpt = Some(number)))
 
   private def withUnit(unit: String): Key = {
@@ -183,12 +184,51 @@ object CommonKeys {
 }
 
 /**
+ * Buckets with few rows share tasks: a task takes some milliseconds, however little it reads. There stays one for each core,
+ * and none gets more rows of any table than can be looked up in memory. Rows that are shuffled for a join come to the same
+ * tasks, so that all tables of the query count. Those that are joined have equally many buckets, and keep them so.
+ */
+object FewerBuckets {
+  def apply(plan: LogicalPlan): LogicalPlan = {
+    val bucketed = plan.collect { case KeyedScan(scan, keys) => buckets(scan, keys).map(_ -> scan) }.flatten
+    if (bucketed.isEmpty) plan
+    else {
+      val largest = plan.collectLeaves().map(_.stats.sizeInBytes).max
+      val fewer = bucketed.groupMap(_._1)(_._2).map { case (number, scans) =>
+        number -> scans.map(enough(_, number, largest)).max }
+      plan.transform {
+        case relation @ KeyedScan(scan, keys) if buckets(scan, keys).exists(number => fewer(number) < number) =>
+          val chosen = named(scan, keys).map(key => key.buckets.fold(key)(number => key.withBuckets(fewer(number))))
+          relation.copy(scan = scan.choosing(chosen.map(_.name)), keyGroupedPartitioning = Some(chosen.map(_.expression)))
+      }
+    }
+  }
+
+  private def named(scan: PhalanxScan, keys: Seq[Expression]): Seq[Key] = scan.partitioning.zip(keys).map(Key.tupled)
+
+  /** How many buckets a scan has, if they are those of one key. */
+  private def buckets(scan: PhalanxScan, keys: Seq[Expression]): Option[Int] = named(scan, keys).flatMap(_.buckets) match {
+    case Seq(number) => Some(number)
+    case _ => None
+  }
+
+  /** The least number that divides that of the buckets of a scan, and leaves tasks enough for tables up to some size. */
+  private def enough(scan: PhalanxScan, number: Int, size: BigInt): Int = {
+    val cores = SparkSession.active.sparkContext.defaultParallelism
+    (1 until number).find { fewer =>
+      number % fewer == 0 && scan.keyCount.toLong * fewer >= cores.toLong * number &&
+        size.toDouble * math.min(1.0, scan.largestShare * number / fewer) <= HashedJoins.MostBytes
+    }.getOrElse(number)
+  }
+}
+
+/**
  * Joins without a shuffle whose smaller side has so few rows of each key that they can be looked up in memory: then
  * neither side needs to be sorted. Spark itself would sort both. What it broadcasts, and hints, are left alone.
  */
 object HashedJoins {
   /** What the rows of the largest key may take in memory: what is looked up cannot be spilled. */
-  private val MostBytes = 16L << 20
+  val MostBytes = 16L << 20
 
   def apply(plan: LogicalPlan): LogicalPlan =
     if (SQLConf.get.getConf(SQLConf.V2_BUCKETING_ENABLED)) hinted(plan) else plan

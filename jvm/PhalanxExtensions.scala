@@ -2,6 +2,8 @@ package org.apache.spark.sql.phalanx
 
 import java.util
 
+import scala.annotation.tailrec
+
 import org.apache.spark.sql.{SparkSession, SparkSessionExtensions, classic}
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable
 import org.apache.spark.sql.catalyst.expressions.{Alias, And, Attribute, AttributeSet, DynamicPruning, DynamicPruningExpression, DynamicPruningSubquery, Expression, InSubquery, PredicateHelper, SubqueryExpression}
@@ -174,7 +176,7 @@ object KeepUsefulKeys extends Rule[LogicalPlan] {
     case _: Subquery => plan
     case _ =>
       val cheap = RowPruning(CheapPruning(UnprunedDefinitions(plan)))
-      val chosen = settled(CommonKeys(kept(cheap)))
+      val chosen = settled(FewerBuckets(CommonKeys(kept(cheap))))
       withSubqueries(HashedJoins(SharedGroups(chosen)), relations(cheap).zip(relations(chosen)))
   }
 
@@ -338,8 +340,9 @@ object UnprunedDefinitions extends PredicateHelper {
 /**
  * Spark prunes one side of a join by the keys of the other, and would read the other side once more to collect them.
  * That pays where partitions keep the order of the column. A bucketed column is pruned by few values only: it
- * is left to joins whose other side is small, or broadcast in any case. Elsewhere the filter is taken out, because
- * Spark plans a query again with every filter that turns out to be of no use.
+ * is left to joins whose other side is small, or broadcast in any case, where a narrow range or some values may leave
+ * few rows of it. Elsewhere the filter is taken out: Spark would wait for the keys, copy each of them several times, and
+ * plan the query again, for nothing.
  */
 object CheapPruning extends PredicateHelper {
   /** More rows than this have values in every bucket, or take longer to read than what is pruned by them. */
@@ -349,13 +352,24 @@ object CheapPruning extends PredicateHelper {
     case filter: Filter if filter.condition.exists(_.isInstanceOf[DynamicPruning]) =>
       val kept = splitConjunctivePredicates(filter.condition).flatMap {
         case pruning: DynamicPruningSubquery if isInVain(plan, pruning) =>
-          if (BuildSides.isSmall(pruning.buildQuery) || asksForBroadcast(plan)) Some(Pruning.onlyInBroadcast(pruning))
-          else None
+          if (mayBeFew(pruning.buildQuery) || asksForBroadcast(plan)) Some(Pruning.onlyInBroadcast(pruning)) else None
         // Which leaves have rows to change: Spark runs the whole query for that, with the columns that it needs.
         case DynamicPruningExpression(_: InSubquery) if isSmallChange(filter.child) => None
         case other => Some(other)
       }
       kept.reduceOption(And).fold(filter.child)(condition => filter.copy(condition = condition))
+  }
+
+  /** Whether a side is broadcast, and so few of its rows may be left that they prune buckets. */
+  private def mayBeFew(side: LogicalPlan): Boolean =
+    BuildSides.isSmall(side) && (RowPruning.isChosen(side) || rowsLeft(side).exists(_ <= FewRows))
+
+  @tailrec
+  private def rowsLeft(side: LogicalPlan): Option[Long] = side match {
+    case Project(_, child) => rowsLeft(child)
+    case Filter(_, child) => rowsLeft(child)
+    case relation: DataSourceV2ScanRelation => Some(relation.scan).collect { case scan: PhalanxScan => scan }.flatMap(_.rowsLeft)
+    case _ => None
   }
 
   /** Whether the rows of a table are changed that Spark reads at once. */
@@ -381,7 +395,7 @@ object CheapPruning extends PredicateHelper {
     case _ => false
   }
 
-  /** About how many rows a plan has, before its filters. */
+  /** About how many rows a plan has. Filters never seem to leave less than an eighth of a table. */
   private def rows(plan: LogicalPlan): BigInt =
     plan.stats.rowCount.getOrElse(plan.stats.sizeInBytes / EstimationUtils.getSizePerRow(plan.output))
 }

@@ -253,6 +253,11 @@ class PhalanxScan(
   /** The share of the rows that the largest key has. */
   def largestShare: Double = if (rows == 0) 1.0 else plan.get("largest").asDouble() / rows
 
+  def keyCount: Int = plan.get("keys").asInt()
+
+  /** About how many rows its filters leave; none if that is unknown. */
+  def rowsLeft: Option[Long] = Option(plan.get("left")).filterNot(_.isNull).map(_.asLong())
+
   private def rows: Long = plan.get("rows").asLong()
 
   /** The keys, each a transform as Python names it. */

@@ -60,7 +60,7 @@ object RowPruning extends PredicateHelper {
   }
 
   /** Whether rows are chosen by values, so that few of them may be left, and are the same whenever they are read. */
-  private def isChosen(built: LogicalPlan): Boolean = !built.isStreaming && built.deterministic && built.exists {
+  def isChosen(built: LogicalPlan): Boolean = !built.isStreaming && built.deterministic && built.exists {
     case Filter(condition, _) => splitConjunctivePredicates(condition).exists {
       case _: EqualTo | _: EqualNullSafe | _: In | _: InSet => true
       case _ => false

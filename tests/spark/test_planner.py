@@ -123,7 +123,11 @@ class TestShareThatFiltersLeave:
             filters=[{"call": operator, "args": [{"column": [column]}, number]}],
             joins=joins,
         )
-        return Planner(table._snapshot, scan, "UTC").plan()["share"]
+        plan = Planner(table._snapshot, scan, "UTC").plan()
+        if plan["left"] is not None:
+            assert plan["left"] <= plan["rows"] * plan["share"]
+        self.left = plan["left"]
+        return plan["share"]
 
     def test_a_range(self, table):
         assert self.share(table, "<", 2500) == pytest.approx(0.5, abs=0.02)
@@ -132,6 +136,7 @@ class TestShareThatFiltersLeave:
 
     def test_never_less_than_an_eighth(self, table):
         assert self.share(table, "=", 7) == 1 / 8
+        assert self.left < 100
 
     def test_partitions_that_are_pruned_count_already(self, table):
         assert self.share(table, "<", 5, column="g") == 1

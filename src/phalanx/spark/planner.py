@@ -40,8 +40,8 @@ _KEPT = 8
 _ROWS_OF_A_TASK = 20_000
 #: By how many leaves it is judged how many rows a filter leaves.
 _SAMPLED = 32
-#: Filters are never taken to leave less than this share. Values may be spread unevenly, and Spark
-#: broadcasts what seems to be small.
+#: Spark is never told that filters leave less than this share. Values may be spread unevenly, and
+#: it broadcasts what seems to be small.
 _LEAST_LEFT = 1 / 8
 
 
@@ -204,6 +204,7 @@ def _metadata_plan(handle: Handle) -> Reply:
         "rows": None,
         "bytes": None,
         "share": 1.0,
+        "left": None,
         "changed_bytes": 0,
         "summary": f"version {handle.version}",
     }
@@ -301,6 +302,7 @@ class Planner:
         bytes = self._snapshot.leaves.byte_counts[self._indices]
         counts = self._snapshot.leaves.row_counts[self._indices]
         rows = None if bool(np.any(counts < 0)) else int(counts.sum())
+        share = self._share_left() if rows and self._scan.joins else 1.0
         few = len(bytes) <= _FEW_LEAVES and not bool(np.any(bytes > SMALLEST))
         return {
             "tasks": self._ready() if few else {},
@@ -314,7 +316,8 @@ class Planner:
             "selected": len(self._indices),
             "rows": rows,
             "bytes": int(np.where(bytes < 0, SMALLEST, bytes).sum() * self._tasks.share),
-            "share": self._share_left() if rows and self._scan.joins else 1.0,
+            "share": max(_LEAST_LEFT, share),
+            "left": None if rows is None else int(rows * share),
             "changed_bytes": resolve(CHANGED_BYTES, confs=self._scan.conf),
             "summary": self._summary(),
         }
@@ -333,8 +336,8 @@ class Planner:
             where, count = self._plan.residual(row.index), row.row_count or 0
             sampled += count
             kept += count * share_of(where or EVERYTHING, known.get(row.object_id, {}), count)
-        share = (counts[certain].sum() + counts[~certain].sum() * kept / sampled) / counts.sum()
-        return max(_LEAST_LEFT, float(share))
+        left = counts[certain].sum() + counts[~certain].sum() * kept / sampled
+        return float(left / counts.sum())
 
     def _ready(self) -> dict[str, list[Reply]]:
         """The tasks of a small scan: with keys, and also packed where that makes a difference.

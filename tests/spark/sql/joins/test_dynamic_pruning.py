@@ -96,6 +96,26 @@ def test_no_large_side_is_read_twice_to_prune_buckets(lake, planned_at_once, spa
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
+@pytest.mark.parametrize(
+    ("condition", "prunes"),
+    [
+        ("m.at < 50000", False),
+        ("m.at < 3", True),
+        ("m.kind = 'k1'", True),
+    ],
+)
+def test_buckets_are_pruned_by_few_rows(lake, planned_at_once, condition, prunes):
+    """To collect the values of many takes long, and they are in every bucket."""
+    lake.both("facts", "SELECT id, id AS x FROM range(400000)", "bucket(4, id)")
+    many = "SELECT id, id AS at, concat('k', id) AS kind FROM range(150000)"
+    lake.both("many", many)
+    query = f"SELECT f.x FROM {{db}}.facts f JOIN {{db}}.many m ON f.id = m.id WHERE {condition}"
+    lake.same(query)
+    plan = lake.plan(query)
+    assert "BroadcastHashJoin" in plan
+    assert ("dynamicpruning" in plan) == prunes
+
+
 def test_a_broadcast_is_read_once_however_many_keys_it_has(lake, planned_at_once, spark):
     lake.both("facts", FACTS, "k")
     lake.both("dims", DIMENSION, "k")

@@ -131,8 +131,8 @@ class TestAsFewTasksAsTheJoinNeeds:
         [
             ("days(ts)", "months(ts)", "a.ts = b.ts", [2, 2]),
             ("days(ts), bucket(4, id)", "months(ts)", "a.ts = b.ts", [2, 2]),
-            ("months(ts), bucket(8, id)", "bucket(4, id)", "a.id = b.id", [4, 4]),
-            ("bucket(24, id)", "bucket(16, id)", "a.id = b.id", [8, 8]),
+            ("months(ts), bucket(8, id)", "bucket(4, id)", "a.id = b.id", [2, 2]),
+            ("bucket(24, id)", "bucket(16, id)", "a.id = b.id", [2, 2]),
             ("country, bucket(2, id)", "bucket(2, id), k", "a.id = b.id", [2, 2]),
         ],
     )
@@ -150,11 +150,11 @@ class TestAsFewTasksAsTheJoinNeeds:
         lake.both("a", LEFT, "days(ts), bucket(2, id)")
         lake.both("b", RIGHT, "days(ts), bucket(2, id)")
         query = "SELECT a.*, b.y FROM {db}.a a LEFT JOIN {db}.b b ON a.ts = b.ts AND a.id = b.id"
-        assert tasks(lake, query) == [118, 85]
+        assert tasks(lake, query) == [60, 45]
         spark.conf.set("spark.sql.phalanx.keyedLeaves", "5")
         lake.same(query)
         assert shuffles(lake, query) == 0
-        assert tasks(lake, query) == [4, 4]
+        assert tasks(lake, query) == [2, 2]
 
     @pytest.mark.parametrize(
         ("left", "right", "condition"),
@@ -180,7 +180,24 @@ class TestAsFewTasksAsTheJoinNeeds:
         query = "SELECT a.*, b.y FROM {db}.a a FULL JOIN {db}.b b ON a.ts = b.ts AND a.id = b.id"
         lake.same(query)
         assert shuffles(lake, query) == 0
-        assert tasks(lake, query) == [8, 8]
+        assert tasks(lake, query) == [2, 2]
+
+    def test_buckets_with_few_rows(self, lake, joining):
+        """They share tasks, at least one for each core, unless a table of the query is large."""
+        lake.both("a", LEFT, "bucket(6, id)")
+        lake.both("b", RIGHT, "bucket(9, id)")
+        lake.both("c", RIGHT, "country, bucket(4, id)")
+        lake.both("plain", RIGHT)
+        join = "SELECT a.*, b.y FROM {db}.a a FULL JOIN {db}.%s b ON a.id = b.id"
+        for right, wanted in (("b", [3, 3]), ("c", [2, 2]), ("plain", [2, 1])):
+            lake.same(join % right)
+            assert tasks(lake, join % right) == wanted
+        groups = "SELECT id, count(*), max(y) FROM {db}.c GROUP BY id, country"
+        lake.same(groups)
+        assert (shuffles(lake, groups), tasks(lake, groups)) == (0, [3])
+        large = "(SELECT id, id AS z FROM range(20000000))"
+        frame = lake.sql(f"SELECT a.*, z FROM {{db}}.a a LEFT JOIN {large} b ON a.id = b.id")
+        assert frame.rdd.getNumPartitions() == 6
 
     def test_a_chain_of_joins(self, lake, joining):
         """All of them agree, also where only the last one asks for coarser keys."""
@@ -418,11 +435,11 @@ class TestWhyThereIsAShuffle:
         assert "shuffled for the join: it is by coalesce(a.country, ''), not by a column" in plan
 
     def test_too_many_partitions(self, lake, joining, spark):
-        spark.conf.set("spark.sql.phalanx.keyedLeaves", "3")
-        lake.both("a", LEFT, "bucket(4, id)")
-        lake.both("b", RIGHT, "bucket(4, id)")
+        spark.conf.set("spark.sql.phalanx.keyedLeaves", "2")
+        lake.both("a", LEFT, "truncate(100, id)")
+        lake.both("b", LEFT, "truncate(100, id)")
         plan = lake.plan("SELECT * FROM {db}.a a JOIN {db}.b b ON a.id = b.id")
-        reason = "4 keys with few rows each are more than spark.sql.phalanx.keyedLeaves = 3"
+        reason = "3 keys with few rows each are more than spark.sql.phalanx.keyedLeaves = 2"
         assert plan.count(f"shuffled for the join: {reason}") == 2
 
     def test_turned_off(self, lake, joining, spark):
