@@ -7,6 +7,7 @@ they say nothing about may match.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -55,11 +56,15 @@ def _may_hold(
     if not values.intervals or (rows is not None and known.null_count == rows):
         return False
     low, high = _keys(known, type)
-    return any(
-        (start is None or high is None or start <= high)
-        and (end is None or low is None or low < end)
-        for start, end in values.intervals
-    )
+    # Intervals are sorted and apart: the first that ends after the least key decides.
+    bounded = len(values.intervals) - (values.intervals[-1][1] is None)
+    at = 0
+    if low is not None:
+        at = bisect_right(values.intervals, low, 0, bounded, key=lambda interval: interval[1])
+    if at == len(values.intervals):
+        return False
+    start = values.intervals[at][0]
+    return start is None or high is None or bool(start <= high)
 
 
 def _keys(known: ColumnStatistics, type: pa.DataType) -> tuple[Any, Any]:

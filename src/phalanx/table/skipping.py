@@ -73,17 +73,21 @@ def may_hold(snapshot: Snapshot, predicate: Predicate, indices: Any) -> Any:
         return indices
     if head.transactions == "weak" or not snapshot.manifest.has_column(STATISTICS):
         return indices
-    rows = leaves.rows(indices)
+    chosen = pa.array(indices)
+    names = leaves.ids.take(chosen).to_pylist()
     try:
-        stored = _statistics(snapshot, [row.object_id for row in rows])
+        stored = _statistics(snapshot, names)
     except (TableNotFound, CorruptTable):
         return indices  # the leaves themselves may still be there, and else say so better
     bounds = {id: stored.of(id, snapshot) for id in ids}
+    versions = leaves.read_versions.take(chosen).to_pylist()
     kept = []
-    for row in rows:
-        leaf = (row.object_id, row.read_version)
+    for name, version, count in zip(
+        names, versions, leaves.row_counts[indices].tolist(), strict=True
+    ):
+        leaf = (name, version)
         known = {id: column[leaf] for id, column in bounds.items() if leaf in column}
-        kept.append(may_match(predicate, known, row.row_count))
+        kept.append(may_match(predicate, known, None if count < 0 else count))
     return indices[np.array(kept, dtype=bool)]
 
 
