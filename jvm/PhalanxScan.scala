@@ -404,7 +404,7 @@ class PhalanxScan(
   }
 
   override def createReaderFactory(): PartitionReaderFactory =
-    new PhalanxReaderFactory(outgoing, struct.isEmpty)
+    new PhalanxReaderFactory(outgoing, struct.isEmpty, limit.isDefined)
 
   override def columnarSupportMode(): Scan.ColumnarSupportMode = Scan.ColumnarSupportMode.SUPPORTED
 

@@ -48,7 +48,7 @@ class Workers extends Serializable {
 }
 
 /** Reads the batches of a task, as they come from Python and without a copy. */
-class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends PartitionReaderFactory {
+class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean, isLimited: Boolean = false) extends PartitionReaderFactory {
   private val workers = new Workers
   private val nothing = new StructType()
 
@@ -68,7 +68,7 @@ class PhalanxReaderFactory(schema: StructType, withoutColumns: Boolean) extends 
       private var rows, bytes = 0L
 
       // Before what Spark does at the end of a task, which is the other way round than it was asked for.
-      TaskContext.get().addTaskCompletionListener[Unit](PhalanxReaderFactory.takeRest(_, batches))
+      if (isLimited) TaskContext.get().addTaskCompletionListener[Unit](PhalanxReaderFactory.takeRest(_, batches))
 
       override def next(): Boolean = batches.hasNext && {
         val batch = batches.next()
@@ -101,8 +101,8 @@ private object PhalanxReaderFactory {
   private val Patience = 200000000L
 
   /**
-   * Take what a task has left, if it comes at once, because a query with LIMIT wants no more. Spark ends a worker that
-   * still has something to say, and another one takes most of a second to load.
+   * Take what a task has left that was told how many rows are wanted: Spark has these, so the end follows at once. Spark
+   * ends a worker that still has something to say, and another one takes most of a second to load.
    */
   def takeRest(task: TaskContext, batches: Iterator[ColumnarBatch]): Unit =
     if (!task.isFailed() && !task.isInterrupted()) {

@@ -11,11 +11,9 @@ import contextlib
 import gc
 import os
 import pickle
-import signal
 import socket
 import stat
 import sys
-import threading
 import zipimport
 from collections.abc import Iterator
 from typing import Any
@@ -63,28 +61,10 @@ class Task:
         from phalanx.spark.dispatch import TaskFailure
 
         try:
-            for batch in pickle.loads(self._pickled)(batches):
-                with ending_silently():
-                    yield batch
+            yield from pickle.loads(self._pickled)(batches)
         except Exception as error:
             raise TaskFailure(error) from error
         freeze()
-
-
-@contextlib.contextmanager
-def ending_silently() -> Iterator[None]:
-    """End this worker without a word where Spark has closed the connection that it writes to.
-
-    A query with LIMIT takes no more than it needs, and Python would print a traceback about that.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are only for that one
-        return
-    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGPIPE, before)
 
 
 def loading() -> tuple[Any, Any]:

@@ -123,6 +123,41 @@ def test_dates_that_have_become_times(root):
     assert ids(table, "d > TIMESTAMP '2024-01-03T00:00:00'") == [1]
 
 
+def test_dates_that_become_times_in_a_transaction(root):
+    """It sees the same statistics through another schema than the snapshot that it is based on."""
+    table = phalanx.create(root, pa.schema([("p", pa.int32()), ("d", pa.date32())]), ["p"])
+    table.append([{"p": 1, "d": dt.date(2024, 1, 1)}])
+    assert table.count("d > DATE '2024-01-01'") == 0
+    with table.transaction() as changes:
+        changes.change_type("d", pa.timestamp("us"))
+        assert changes.count("d = TIMESTAMP '2024-01-01T00:00:00'") == 1
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_values_without_an_upper_bound(root, one_by_one):
+    """Nothing is greater than the longest that is kept of these, so their bounds are not known."""
+    schema = pa.schema([("p", pa.int32()), ("s", pa.string()), ("b", pa.binary())])
+    table = phalanx.create(root, schema, ["p"])
+    rows = [
+        {"p": 1, "s": "a", "b": b"a"},
+        {"p": 1, "s": "\U0010ffff" * 65, "b": b"\xff" * 65},
+        {"p": 1, "s": "m", "b": b"m"},
+    ]
+    for part in [rows[:2], rows[2:]] if not one_by_one else [[row] for row in rows]:
+        table.append(part)
+    assert table.count("s = 'a'") == 1
+    assert table.count("s > 'n'") == 1
+    assert table.count("b > X'70'") == 1
+
+
+def test_null_among_the_values_of_a_dictionary(root):
+    kind = pa.dictionary(pa.int32(), pa.string())
+    table = phalanx.create(root, pa.schema([("p", pa.int32()), ("s", kind)]), ["p"])
+    values = pa.array(["a", None]).dictionary_encode(null_encoding="encode")
+    table.append(pa.table({"p": pa.array([1, 1], pa.int32()), "s": values}))
+    assert table.count("s IS NULL") == 1
+
+
 def test_a_weak_table_is_read(root):
     table = phalanx.create(root, SCHEMA, ["part"], transactions="weak")
     table.append(rows(0, "a") + rows(10, "b"))

@@ -54,16 +54,22 @@ class ColumnStatistics:
     exact: bool = True
     has_nan: bool = False
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether there may be values, and nothing is known of them."""
+        return self.low is None and not self.exact
+
     def merge(self, other: ColumnStatistics) -> ColumnStatistics:
         """The statistics of both sets of rows together."""
         lows = [key for key in (self.low, other.low) if key is not None]
         highs = [key for key in (self.high, other.high) if key is not None]
+        unbounded = self.is_unbounded or other.is_unbounded
         return ColumnStatistics(
             None
             if self.null_count is None or other.null_count is None
             else self.null_count + other.null_count,
-            min(lows, default=None),
-            max(highs, default=None),
+            None if unbounded else min(lows, default=None),
+            None if unbounded else max(highs, default=None),
             self.exact and other.exact,
             self.has_nan or other.has_nan,
         )
@@ -92,13 +98,13 @@ def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 
 
 def _measure(column: pa.ChunkedArray | pa.Array, type: pa.DataType) -> ColumnStatistics:
+    if pa.types.is_dictionary(column.type):  # NULL may be among its values
+        column = column.cast(column.type.value_type)
     nulls = column.null_count
     # Floats are bounded as doubles, so that widening the column leaves the bounds valid.
     domain = domain_of(pa.float64() if pa.types.is_floating(type) else type)
     if not domain.ordered or nulls == len(column) or isinstance(type, pa.BaseExtensionType):
         return ColumnStatistics(nulls)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if pa.types.is_duration(column.type):
         return ColumnStatistics(nulls)
     if pa.types.is_float16(column.type):  # Arrow has no minimum of these

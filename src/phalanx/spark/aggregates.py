@@ -215,19 +215,23 @@ class _Answer:
             "most": most,
             "complete": not doubtful,
             "schema": schema,
-            "selected": self._plan.selected,
+            "selected": len(self._plan.to_read),
             "total": self._plan.total,
             "summary": self._summary(len(doubtful), columns),
         }
 
     def _summary(self, read: int, columns: Sequence[str]) -> str:
         answered = "answered from the manifest"
-        selected = len(self._plan.to_read)
-        parts = [f"partitions {selected}/{self._plan.total}"]
+        left = len(self._plan.to_read)
+        parts = [f"partitions {self._plan.selected}/{self._plan.total}"]
         if read:
-            parts.append(f"pruned by: {', '.join(self._plan.narrowed_by) or 'nothing'}")
+            parts.append(f"pruned by: {self._plan.pruned_by if self._plan.pruned else 'nothing'}")
+        if left < self._plan.selected:
+            skipped = self._plan.selected - left
+            parts.append(f"{skipped} skipped by bounds of {self._plan.bounded_columns}")
+        if read:
             parts.append(f"columns [{', '.join(columns)}]")
-            answered = f"{selected - read:,} {answered} and {read:,} read"
+            answered = f"{left - read:,} {answered} and {read:,} read"
         return ", ".join([*parts, answered, f"version {self._snapshot.sequence}"])
 
     def _leaves(self, with_statistics: bool) -> Iterator[tuple[_Leaf, bool]]:

@@ -233,24 +233,27 @@ class Planner:
         self._tasks = Tasks(snapshot.location, schema, scan)
         filters = conjunction_of(scan.filters, schema, zone)
         self._plan = Plan(snapshot, filters)
-        self._indices = self._plan.to_read
+        selected, self._indices = self._plan.indices, self._plan.to_read
         if scan.leaves is not None:
-            self._indices = np.intersect1d(self._indices, np.array(scan.leaves, np.int64))
+            leaves = np.array(scan.leaves, np.int64)
+            selected, self._indices = _within(leaves, selected, self._indices)
         # Spark has planned by the keys of these: after a join has pruned them, they must be the
         # same keys, or none.
         self._planned = self._indices
         runtime = list(_translatable(scan.runtime, schema, zone))
-        for predicate in runtime:
-            self._indices = np.intersect1d(self._indices, Plan(snapshot, predicate).to_read)
+        for plan in (Plan(snapshot, predicate) for predicate in runtime):
+            (selected,) = _within(plan.indices, selected)
+            (self._indices,) = _within(plan.to_read, self._indices)
         drops_rows = scan.filters_rows and scan.limit is None
         #: The filters of a running join that leave out single rows, too, and the plan with them.
         self._row_filters = [p for p in runtime if drops_rows and _is_exact(p)]
         self._row_plan = self._plan
         if self._row_filters:
             self._row_plan = Plan(snapshot, conjoin([filters, *self._row_filters]))
-            self._indices = np.intersect1d(self._indices, self._row_plan.to_read)
-        #: How many leaves are left by then.
-        self._joined = len(self._indices)
+            (selected,) = _within(self._row_plan.indices, selected)
+            (self._indices,) = _within(self._row_plan.to_read, self._indices)
+        #: How many leaves partition values select, and how many of them bounds rule out.
+        self._selected, self._skipped = len(selected), len(selected) - len(self._indices)
         if scan.limit is not None:
             self._indices = self._enough(scan.limit)
 
@@ -350,15 +353,22 @@ class Planner:
         return tasks
 
     def _summary(self) -> str:
-        by = self._plan.narrowed_by
-        by += ["join keys"] if self._joined < len(self._plan.to_read) else []
-        by += ["the limit"] if len(self._indices) < self._joined else []
+        left, by = len(self._indices) + self._skipped, "nothing"
+        if self._plan.pruned:
+            by = self._plan.pruned_by
+        elif self._selected < self._plan.selected:
+            by = "join keys"
+        elif left < self._selected:
+            by = "the limit"
         joined = dict.fromkeys(c.path[0] for p in self._row_filters for c in columns_of(p))
         rows = f"rows filtered by join keys: {', '.join(joined)}, " if joined else ""
-        selected, pruned_by = len(self._indices), ", ".join(by) or "nothing"
+        skipped = ""
+        if self._skipped:
+            columns = self._row_plan.bounded_columns or "join keys"
+            skipped = f"{self._skipped} skipped by bounds of {columns}, "
         return (
-            f"partitions {selected}/{self._plan.total}, pruned by: {pruned_by}, "
-            f"{rows}columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
+            f"partitions {left}/{self._plan.total}, pruned by: {by}, {skipped}{rows}"
+            f"columns [{', '.join(self._tasks.columns)}], version {self._snapshot.sequence}"
         )
 
     def _leaf(self, row: LeafRow, is_small: bool, group: Any = None) -> Chosen:
@@ -437,6 +447,11 @@ class Planner:
             commands = self._tasks.of_one_key(leaves)
             tasks += [{"command": command, "key": key} for command in commands]
         return tasks
+
+
+def _within(chosen: Any, *indices: Any) -> list[Any]:
+    """Indices of leaves, without those that are not chosen."""
+    return [np.intersect1d(some, chosen) for some in indices]
 
 
 def _shared(specs: Sequence[PartitionSpec]) -> PartitionSpec:

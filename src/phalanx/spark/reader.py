@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -119,6 +122,33 @@ def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _one(waiting)
 
 
+def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Batches up to the one with which there are rows enough; all if there is no limit."""
+    left = limit
+    for batch in batches:
+        yield batch
+        if left is not None:
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+
+@contextmanager
+def _ending_silently() -> Iterator[None]:
+    """End this worker without a word where Spark has closed the connection that it writes to.
+
+    A query with LIMIT takes no more than it needs, and Python would print a traceback about that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are only for that one
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+
 def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
@@ -132,7 +162,16 @@ class ReadTask:
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Their schemas are equal only once they are Spark's: leaves may differ in what is nullable.
-        yield from joined(b for piece in self.pieces for b in self.context.batches(piece))
+        batches = joined(
+            limited(
+                (b for piece in self.pieces for b in self.context.batches(piece)),
+                self.context.limit,
+            )
+        )
+        for batch in batches:
+            # Of a table in an object store other threads may write to connections meanwhile.
+            with _ending_silently() if self.context.location.is_local else nullcontext():
+                yield batch
         for _ in nothing:
             pass
 

@@ -118,17 +118,9 @@ class Plan:
         return may_hold(self.snapshot, self.predicate, self.indices)
 
     @property
-    def skipped_by(self) -> str:
-        """The columns whose bounds rule out leaves; empty if there are no such leaves."""
-        if len(self.to_read) == len(self.indices):
-            return ""
+    def bounded_columns(self) -> str:
+        """The columns whose bounds may rule out leaves."""
         return ", ".join(dict.fromkeys(c.path[0] for c in bounded_columns(self.predicate)))
-
-    @property
-    def narrowed_by(self) -> list[str]:
-        """What keeps leaves from being read, in a few words; empty if all are read."""
-        reasons = [self.pruned_by] if self.pruned else []
-        return [*reasons, f"bounds of {self.skipped_by}"] if self.skipped_by else reasons
 
     @property
     def rows(self) -> int | None:
@@ -222,9 +214,9 @@ class Plan:
         if self.predicate != EVERYTHING:
             lines.append(f"  pruned by   {self.pruned_by}")
             lines.append(f"  filter      {self._filter_summary()}")
-            if self.skipped_by:
+            if len(self.to_read) < self.selected:
                 skipped = count_text(self.selected - len(self.to_read), "partition")
-                lines.append(f"  skipped     {skipped}, by the bounds of {self.skipped_by}")
+                lines.append(f"  skipped     {skipped}, by the bounds of {self.bounded_columns}")
         for leaf in self.first_leaves(_NAMED):
             filter = "" if leaf.where is None else f"  filter: {to_text(leaf.where)}"
             count = "? rows" if leaf.rows is None else count_text(leaf.rows, "row")

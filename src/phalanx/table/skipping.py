@@ -24,8 +24,8 @@ from phalanx.storage.manifest import LeafStatistics
 from phalanx.storage.manifest_update import READ_VERSION, STATISTICS
 from phalanx.transaction.snapshot import Snapshot
 
-#: So many leaves are not looked at one by one.
-_MOST_LEAVES = 20_000
+#: More leaves are not looked at: after each change of the table, that takes longer than it saves.
+_MOST_LEAVES = 2_000
 #: Up to so many leaves, their statistics are looked up by id. Beyond, all of them are read.
 _BY_ID = 64
 
@@ -42,19 +42,20 @@ class _Statistics:
         self._parents = np.asarray(pc.list_parent_indices(known.cells))
         self._entries = pc.list_flatten(known.cells)
         self._ids = np.asarray(pc.struct_field(self._entries, "field_id"))
-        self._columns: dict[int, _Bounds] = {}
+        self._columns: dict[tuple[int, pa.DataType], _Bounds] = {}
 
     def of(self, field_id: int, snapshot: Snapshot) -> _Bounds:
-        """The bounds of a column."""
-        if field_id not in self._columns:
+        """The bounds of a column, as keys of the type that it has in a snapshot."""
+        column = field_id, snapshot.head.schema.columns[field_id].type
+        if column not in self._columns:
             places = np.flatnonzero(self._ids == field_id)
             rows = self._entries.take(pa.array(places)).to_pylist()
             leaves = [self._leaves[parent] for parent in self._parents[places].tolist()]
             known = [statistics.from_rows([row], snapshot.head.schema) for row in rows]
-            self._columns[field_id] = {
+            self._columns[column] = {
                 leaf: one[field_id] for leaf, one in zip(leaves, known, strict=True) if one
             }
-        return self._columns[field_id]
+        return self._columns[column]
 
 
 #: The statistics of whole snapshots that were looked at last, by table and transaction.

@@ -24,6 +24,8 @@ ANSWERED = [
     "SELECT count(*) FROM {db}.t WHERE ts >= '2024-01-01'",
     "SELECT max(x), min(x) FROM {db}.t WHERE ts >= '2023-12-01'",
     "SELECT country, min(x), max(x), max(id) FROM {db}.t GROUP BY country",
+    "SELECT count(*), max(s) FROM {db}.t WHERE id < 0",
+    "SELECT country, count(*) FROM {db}.t WHERE id < 0 GROUP BY country",
 ]
 #: Queries with how many of the leaves are read.
 DOUBTFUL = {
@@ -32,9 +34,9 @@ DOUBTFUL = {
     "SELECT country, count(*), min(ts) FROM {db}.t WHERE ts >= '2024-01-15' GROUP BY country": 3,
     "SELECT country, count(n) FROM {db}.t WHERE ts = '2024-01-15 00:00' GROUP BY country": 3,
     "SELECT month(ts), max(n) FROM {db}.t WHERE ts > '2024-01-15' AND country = 'US' GROUP BY 1": 1,
-    "SELECT count(*) FROM {db}.t WHERE id < 3 AND n IS NULL": 12,
-    "SELECT count(*), max(s) FROM {db}.t WHERE id < 0": 12,
-    "SELECT country, count(*) FROM {db}.t WHERE id < 0 GROUP BY country": 12,
+    "SELECT count(*) FROM {db}.t WHERE id < 3 AND n IS NULL": 3,
+    "SELECT count(*), max(s) FROM {db}.t WHERE id % 500 = 499": 12,
+    "SELECT country, count(*) FROM {db}.t WHERE id % 500 = 499 GROUP BY country": 12,
 }
 READ = [
     "SELECT count(DISTINCT country) FROM {db}.t",
