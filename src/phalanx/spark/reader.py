@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -133,22 +130,6 @@ def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
                 return
 
 
-@contextmanager
-def _ending_silently() -> Iterator[None]:
-    """End this worker without a word where Spark has closed the connection that it writes to.
-
-    A query with LIMIT takes no more than it needs, and Python would print a traceback about that.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are only for that one
-        return
-    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGPIPE, before)
-
-
 def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
@@ -162,16 +143,8 @@ class ReadTask:
 
     def __call__(self, nothing: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Their schemas are equal only once they are Spark's: leaves may differ in what is nullable.
-        batches = joined(
-            limited(
-                (b for piece in self.pieces for b in self.context.batches(piece)),
-                self.context.limit,
-            )
-        )
-        for batch in batches:
-            # Of a table in an object store other threads may write to connections meanwhile.
-            with _ending_silently() if self.context.location.is_local else nullcontext():
-                yield batch
+        batches = (batch for piece in self.pieces for batch in self.context.batches(piece))
+        yield from joined(limited(batches, self.context.limit))
         for _ in nothing:
             pass
 

@@ -115,9 +115,6 @@ def test_a_query_that_takes_a_few_rows_keeps_its_worker(bridge, tmp_path):
         assert len(driver.sql("SELECT id FROM lake.db.t LIMIT 3")) == 3
         assert len(driver.sql("SELECT id FROM lake.db.t WHERE part = 1 LIMIT 3")) == 3
         assert workers_of(driver.process, "pyspark.worker") == workers
-        # Only Spark knows this filter, so it takes what it needs from a worker that goes on.
-        assert len(driver.sql("SELECT id FROM lake.db.t WHERE length(hex(id)) > 0 LIMIT 3")) == 3
-        assert "Traceback" not in driver.log.read_text()
     finally:
         driver.stop()
 
