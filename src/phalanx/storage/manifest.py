@@ -218,6 +218,10 @@ class _Cache:
         self._newest: Identity | None = None
         self._are_files = True
 
+    def __reduce__(self) -> Any:
+        """Another process begins with a cache of its own."""
+        return _Cache, (self._location,)
+
     def add(self, identity: Identity | None) -> None:
         """Note that a version was opened; None for one that nothing distinguishes from a copy."""
         if identity is None:
