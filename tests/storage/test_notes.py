@@ -271,10 +271,3 @@ class TestOthers:
         follow(known)
         assert used[-1]
         follow(table)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_reader_without_rights_reads(table, root):
-    add(phalanx.open(root), 1)
-    os.chmod(file_of(table), 0)
-    follow(table)
