@@ -25,6 +25,17 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_java():
+    """Every Spark of the test run, also in other processes, takes half of its usual CPU time.
+
+    The better compiler, and a collector with threads of its own, pay only in longer runs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
+
+
 @pytest.fixture
 def root(tmp_path):
     """Where a test makes its table."""

@@ -48,8 +48,6 @@ def spark(warehouse, own_cache, tmp_path_factory):
                 "spark.sql.warehouse.dir": str(scratch / "warehouse"),
                 "spark.local.dir": str(scratch),
                 "spark.driver.memory": "1g",
-                # The better compiler takes longer than what it saves here.
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             },
         )
         yield found
