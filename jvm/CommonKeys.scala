@@ -224,7 +224,8 @@ object FewerBuckets {
 
 /**
  * Joins without a shuffle whose smaller side has so few rows of each key that they can be looked up in memory: then
- * neither side needs to be sorted. Spark itself would sort both. What it broadcasts, and hints, are left alone.
+ * neither side needs to be sorted. Spark itself would sort both, and does so where that is faster. What it broadcasts,
+ * and hints, are left alone.
  */
 object HashedJoins {
   /** What the rows of the largest key may take in memory: what is looked up cannot be spilled. */
@@ -239,7 +240,7 @@ object HashedJoins {
       val (leftBuilt, rightBuilt) = (BuildSides.left(kind), BuildSides.right(kind))
       val hint = Some(HintInfo(strategy = Some(SHUFFLE_HASH)))
       val isLeftSmaller = left.stats.sizeInBytes < right.stats.sizeInBytes
-      if (BuildSides.areBroadcast(kind, left, right)) join
+      if (BuildSides.areBroadcast(kind, left, right) || QuickSorts(left, right, keys.zip(others))) join
       else if (leftBuilt && isSmall(left) && (isLeftSmaller || !rightBuilt)) join.copy(hint = JoinHint(hint, None))
       else if (rightBuilt && isSmall(right)) join.copy(hint = JoinHint(None, hint))
       else join
@@ -247,6 +248,42 @@ object HashedJoins {
 
   private def isSmall(side: LogicalPlan): Boolean =
     CommonKeys.scanOf(side).exists(scan => side.stats.sizeInBytes.toDouble * scan.largestShare <= MostBytes)
+}
+
+/**
+ * Joins of two large tables by one number that takes few different values. Spark sorts such numbers byte by byte, each byte
+ * in one pass over the rows. To look them up takes longer: each row waits for memory twice, when it is put into a table that
+ * no cache of the processor holds, and when it is found there.
+ */
+object QuickSorts {
+  /** A task with fewer rows on the smaller side looks them up in its caches. */
+  private val FewRows = 100000
+  /** The larger side is sorted too: if it has so many times the rows of the smaller one, that takes longer. */
+  private val MostTimes = 2
+  /** In how many bytes the numbers may differ. */
+  private val MostBytes = 4
+
+  def apply(left: LogicalPlan, right: LogicalPlan, equal: Seq[(Expression, Expression)]): Boolean = equal match {
+    case Seq((a: Attribute, b: Attribute)) =>
+      (for (one <- scanned(left, a); other <- scanned(right, b); rows <- one.rowsLeft; others <- other.rowsLeft) yield {
+        val (smaller, few, many) = if (rows < others) (one, rows, others) else (other, others, rows)
+        few * smaller.largestShare >= FewRows && few * MostTimes >= many && isNarrow(one, a) && isNarrow(other, b)
+      }).getOrElse(false)
+    case _ => false
+  }
+
+  /** The scan of a plan that does nothing but read and filter rows with this column. */
+  @tailrec
+  private def scanned(plan: LogicalPlan, column: Attribute): Option[PhalanxScan] = plan match {
+    case relation @ KeyedScan(scan, _) if relation.outputSet.contains(column) => Some(scan)
+    case Project(_, child) => scanned(child, column)
+    case Filter(_, child) => scanned(child, column)
+    case _ => None
+  }
+
+  private def isNarrow(scan: PhalanxScan, column: Attribute): Boolean = scan.boundsOf(column.name).exists { case (low, high) =>
+    java.lang.Long.SIZE - java.lang.Long.numberOfLeadingZeros(low ^ high) <= MostBytes * java.lang.Byte.SIZE
+  }
 }
 
 /** Which sides of a join Spark can keep in memory. */

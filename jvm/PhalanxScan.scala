@@ -370,7 +370,18 @@ class PhalanxScan(
       else util.Collections.emptyMap()
   }
 
-  /** What only the cost-based optimizer asks for: statistics of all leaves are read. */
+  /** Bounds of a column of whole numbers, dates or timestamps; none if they are unknown. Asks for statistics. */
+  def boundsOf(column: String): Option[(Long, Long)] =
+    Option(columnStatistics.get(Json.column(Seq(column)))).filter(_.min().isPresent).map { known =>
+      (known.min().get, known.max().get) }.collect {
+        case (low: Number, high: Number) if isWhole(column) => (low.longValue, high.longValue) }
+
+  private def isWhole(column: String): Boolean = struct(column).dataType match {
+    case _: IntegralType | DateType | TimestampType | TimestampNTZType => true
+    case _ => false
+  }
+
+  /** What is asked for rarely: statistics of all leaves are read. */
   private lazy val columnStatistics: util.Map[NamedReference, ColumnStatistics] = {
     val known = table.ask("column_statistics", arguments: _*).get("columns")
     struct.fields.filter(field => known.has(field.name)).map { field =>

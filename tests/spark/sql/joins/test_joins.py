@@ -253,6 +253,28 @@ def test_the_smaller_side_of_a_join_by_keys_is_looked_up(lake, spark, joining):
     assert "BroadcastHashJoin" in lake.plan(query)
 
 
+def test_large_sides_are_sorted_by_numbers_of_few_bytes(lake, joining):
+    """They are looked up if the numbers are wide, or if one side has far fewer rows, or few."""
+    narrow = "SELECT id, 'x' AS x, 'y' AS y FROM range({rows})"
+    wide = "SELECT id * 100000000000 AS id, 'x' AS x, 'y' AS y FROM range(210000)"
+    lake.both("a", narrow.format(rows=210000), "bucket(2, id)")
+    lake.both("b", narrow.format(rows=250000), "bucket(2, id)")
+    lake.both("c", narrow.format(rows=500000), "bucket(2, id)")
+    lake.both("d", wide, "bucket(2, id)")
+    lake.both("e", narrow.format(rows=150000), "bucket(2, id)")
+    joined = "SELECT {{columns}} FROM {{db}}.{one} a {kind} JOIN {{db}}.{other} b ON a.id = b.id"
+
+    def plan(one, other, kind="INNER"):
+        query = joined.format(one=one, other=other, kind=kind)
+        lake.same(query.replace("{columns}", "count(*), sum(a.id)"))
+        return lake.plan(query.replace("{columns}", "a.id, a.x"))
+
+    for kind in ("INNER", "LEFT", "RIGHT", "LEFT SEMI", "LEFT ANTI"):
+        assert "SortMergeJoin" in plan("a", "b", kind)
+    for one, other in (("a", "c"), ("a", "d"), ("d", "a"), ("e", "e")):
+        assert "ShuffledHashJoin" in plan(one, other)
+
+
 class TestPlannedAgainWhileItRuns:
     """Spark plans a query again when a part of it has run, and knows what was decided before."""
 
