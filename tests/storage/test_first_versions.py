@@ -14,7 +14,7 @@ from lance import LanceOperation
 import phalanx
 from phalanx.model.schema import TableSchema
 from phalanx.storage import first_versions
-from phalanx.storage.first_versions import FirstVersion, _create
+from phalanx.storage.first_versions import FirstVersion, create_file
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import LeafDelta, Written
 from phalanx.storage.location import Location
@@ -178,9 +178,9 @@ def test_another_shape_is_not_copied(tmp_path):
 
 def test_nothing_is_replaced(tmp_path):
     place = tmp_path / "d1.manifest"
-    _create(f"{place}", b"first")
+    create_file(f"{place}", b"first")
     with pytest.raises(FileExistsError):
-        _create(f"{place}", b"second")
+        create_file(f"{place}", b"second")
     assert place.read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["d1.manifest"]
 

@@ -20,12 +20,28 @@ class TestAtCommit:
             found += lance.dataset(uri).to_table(columns=["id"])["id"].to_pylist()
         return sorted(found)
 
-    def test_by_default_commits_do_not_show_on_main(self, strong):
-        assert self.on_main(strong) == []
+    def test_by_default_only_the_first_rows_show_on_main(self, strong):
+        assert self.on_main(strong) == [1, 2, 3, 4]
+        strong.append([row(5), row(6, "new")])
+        strong.delete("id = 1")
+        assert self.on_main(strong) == [1, 2, 3, 4, 6]
+
+    def test_rows_that_the_same_transaction_changes_never_show(self, strong):
+        with strong.transaction() as tx:
+            tx.append([row(5, "new"), row(6, "new")])
+            assert tx.count() == 6
+            tx.delete("id = 5")
+        assert ids(strong) == [1, 2, 3, 4, 6]
+        assert self.on_main(strong) == [1, 2, 3, 4]
+
+    def test_nothing_shows_if_that_is_not_wanted(self, root):
+        table = phalanx.create(root, SCHEMA, ["part"], properties={"anchor": "never"})
+        assert self.on_main(table.append(ROWS)) == []
 
     def test_setting_it_publishes_at_once(self, strong):
+        strong.append([row(5)])
         strong.set_properties({"anchor": "commit"})
-        assert self.on_main(strong) == [1, 2, 3, 4]
+        assert self.on_main(strong) == [1, 2, 3, 4, 5]
 
     def test_also_among_other_changes(self, strong):
         with strong.transaction() as tx:
@@ -35,16 +51,18 @@ class TestAtCommit:
 
     @pytest.mark.parametrize("value", ["maintenance", "never", None])
     def test_other_values_publish_nothing(self, strong, value):
+        strong.append([row(5)])
         strong.set_properties({"anchor": value})
-        assert self.on_main(strong) == []
+        assert self.on_main(strong) == [1, 2, 3, 4]
 
     def test_a_retry_after_a_crash_publishes(self, strong):
+        strong.append([row(5)])
         step = "anchor.before"
         with sabotage.failing(step, "raise"), pytest.raises(OSError, match=step):
             strong.set_properties({"anchor": "commit"}, transaction_id="on")
-        assert self.on_main(strong) == []
-        strong.set_properties({"anchor": "commit"}, transaction_id="on")
         assert self.on_main(strong) == [1, 2, 3, 4]
+        strong.set_properties({"anchor": "commit"}, transaction_id="on")
+        assert self.on_main(strong) == [1, 2, 3, 4, 5]
 
     def test_a_commit_in_between_is_published_too(self, strong, monkeypatch):
         """The snapshot that is published is no longer the newest one: main must not go back."""
@@ -116,12 +134,15 @@ def table(root):
 
 
 class TestAtVacuum:
+    def on_main(self, table):
+        return sorted(lance.dataset(leaf_of(table, "a")["uri"]).to_table()["id"].to_pylist())
+
     def test_vacuum_publishes_the_leaves_on_main(self, table, root):
-        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 0
+        assert self.on_main(table) == [1, 2]
         vacuum(table)
-        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 2
+        assert self.on_main(table) == [4, 5]
 
     def test_unless_it_is_not_wanted(self, table, root):
         table.set_properties({"anchor": "never"})
         vacuum(table)
-        assert lance.dataset(leaf_of(table, "a")["uri"]).count_rows() == 0
+        assert self.on_main(table) == [1, 2]

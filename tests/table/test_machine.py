@@ -4,6 +4,7 @@ import datetime as dt
 import shutil
 import tempfile
 
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -376,6 +377,16 @@ class StrongMachine(WeakMachine):
         for table in self.tables:
             table.refresh()
 
+    @invariant()
+    def plain_lance_sees_what_was_there_once(self):
+        """Each leaf is empty on main, or holds what it held in some version of the table."""
+        for uri in phalanx.open(self.uri).partitions()["uri"].to_pylist() if self.tables else ():
+            found = rows_of(lance.dataset(uri).to_table())
+            if found:
+                place = self.place(found[0])
+                known = (order(r for r in at if self.place(r) == place) for at in self.at.values())
+                assert found in known
+
     @rule()
     def check(self):
         report = phalanx.open(self.uri).check()
@@ -383,7 +394,10 @@ class StrongMachine(WeakMachine):
 
 
 def found_in(table, where=None):
-    found = table.scan(where=where).to_arrow()
+    return rows_of(table.scan(where=where).to_arrow())
+
+
+def rows_of(found):
     return order(zip(*(found[name].to_pylist() for name in NAMES), strict=True))
 
 

@@ -48,7 +48,7 @@ from phalanx.storage import lance_errors
 from phalanx.storage.files import DatasetFolder
 from phalanx.storage.folders import FolderKind, Listing, walk
 from phalanx.storage.head import PARTITION_COLUMNS, Head
-from phalanx.storage.leaf import Leaf, has_detached_versions, leaf_schema
+from phalanx.storage.leaf import Leaf, has_lasting_versions, leaf_schema
 from phalanx.storage.location import Declaration, Location
 from phalanx.storage.manifest import ManifestChanges, ManifestVersion
 from phalanx.storage.manifest_update import READ_VERSION, ManifestUpdate, manifest_schema
@@ -118,7 +118,7 @@ def occupies(location: Location) -> bool:
 
 def _is_ours(location: Location, leaf: str) -> bool:
     """Whether a leaf belongs, or belonged, to a table of ours."""
-    return has_detached_versions(location, leaf) or DatasetFolder(location, leaf).is_created_by_us()
+    return has_lasting_versions(location, leaf) or DatasetFolder(location, leaf).is_created_by_us()
 
 
 def _declared(location: Location, metadata: NamespaceProperties | None) -> Declaration | None:

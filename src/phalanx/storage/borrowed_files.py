@@ -24,7 +24,7 @@ from lance.fragment import DataFile, FragmentMetadata
 from phalanx.errors import InvalidInput, StorageError
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage.field_ids import lance_schema
-from phalanx.storage.files import DETACHED, version_of
+from phalanx.storage.files import is_lasting, version_of
 from phalanx.storage.lance_errors import LANCE_ERRORS, raise_interrupt
 from phalanx.storage.leaf import BATCH_ROWS, GONE, Leaf
 from phalanx.storage.leaf_delta import LeafDelta, Written
@@ -159,9 +159,9 @@ class BorrowedDataset:
 def _refuse_detached(dataset: Any) -> None:
     """Refuse a dataset with detached versions, such as a leaf: its rows may be on no branch."""
     paths = dataset.all_files().read_all().column("path").to_pylist()
-    if any((version_of(path) or 0) >= DETACHED for path in paths):
+    if any(is_lasting(version_of(path)) for path in paths):
         raise InvalidInput(
-            f"the dataset {dataset.uri} has detached versions, as a leaf of a table has, and main "
+            f"the dataset {dataset.uri} has the versions of a leaf of a table, and main "
             "may not show its rows: pass the version that you mean, opened with lance.dataset"
         )
 

@@ -9,9 +9,11 @@ A leaf, and the manifest too, is a Lance dataset in a folder of its own:
 | `_deletions/*`            | which rows are deleted       | every version with that fragment |
 | `_indices/<id>/*`         | an index                     | every version that lists it      |
 | `_versions/d<n>.manifest` | a detached version           | the snapshots that name it       |
-| `_versions/<n>.manifest`  | a version on main            | plain Lance readers              |
+| `_versions/<n>.manifest`  | a version on main            | plain Lance readers, and the     |
+|                           |                              | snapshots that name it           |
 | `_transactions/*.txn`     | how a version was created    | that version                     |
 
+A folder `_versions.<id>` is what a writer left that died before a leaf had its first version.
 Everything else is kept, because Phalanx does not know what needs it: tags and branches of plain
 Lance (`_refs`, `tree`), hints, and whatever a later version of Lance may add.
 """
@@ -47,12 +49,14 @@ from phalanx.storage.location import MANIFEST, Location
 GRACE_FLOOR = dt.timedelta(hours=24)
 #: The version of a dataset that has just been created.
 FIRST_VERSION = 1
-#: Its file: those of versions on main are numbered downwards.
-FIRST_FILE = f"_versions/{2**64 - 1 - FIRST_VERSION}.manifest"
 #: What our commits on main say, so that those of other clients can be told apart.
 COMMIT_MESSAGE = "phalanx"
 #: Versions from this number on are detached: they are on no branch.
 DETACHED = 1 << 63
+#: Versions on main from this number on have a random number, or follow one that has.
+RANDOM = 1 << 40
+#: What begins the name of a folder in which the first version of a leaf is prepared.
+STAGED_VERSIONS = "_versions."
 
 _HIGHEST = (1 << 64) - 1
 _VERSION_FILE = re.compile(r"(d?)(\d+)\.manifest")
@@ -122,6 +126,8 @@ class Live:
         if path in self.paths:
             return True
         kind, _, rest = path.partition("/")
+        if kind.startswith(STAGED_VERSIONS):
+            return False
         if kind in _KINDS and _HALF_WRITTEN.search(rest):
             return False
         match kind:
@@ -142,6 +148,25 @@ class Live:
 
 
 _KINDS = ("data", "_deletions", "_indices", "_transactions", "_versions")
+
+
+def is_lasting(version: int | None) -> bool:
+    """Whether a version has a number that no other version of a leaf in this folder ever gets.
+
+    Detached versions have random numbers, and so has the version on main that begins a new leaf
+    (see `phalanx.storage.first_rows`). Other versions on main count from 1, so their numbers come
+    again after a leaf was dropped, vacuumed and created again. None is the newest on main.
+    """
+    return version is not None and version >= RANDOM
+
+
+def main_file(version: int) -> str:
+    """The file of a version on main: they are numbered downwards, so that the newest is first."""
+    return f"_versions/{_HIGHEST - version:020}.manifest"
+
+
+#: The file of the first version.
+FIRST_FILE = main_file(FIRST_VERSION)
 
 
 def version_of(path: str) -> int | None:

@@ -29,7 +29,7 @@ from phalanx.lru import LruCache
 from phalanx.model.schema import TableSchema
 from phalanx.storage.files import DETACHED, FIRST_FILE
 from phalanx.storage.lance_private import data_path
-from phalanx.storage.protobuf import MessageTemplate, member, parse
+from phalanx.storage.protobuf import MessageTemplate, member, parse, spell
 
 #: The end of a file of a version: where its manifest begins, Lance's format version, and a mark.
 _FOOTER = struct.Struct("<QHH4s")
@@ -43,15 +43,13 @@ _PATH, _SIZE = 1, 6
 
 
 class FirstVersion:
-    """The template of a detached version that adds one file to an empty one.
+    """The template of a version that adds one file to an empty one.
 
     Raises ValueError if the file of a version has another shape.
     """
 
     def __init__(self, manifest: bytes, fragment: FragmentMetadata) -> None:
-        start, *self._mark = _FOOTER.unpack(manifest[-_FOOTER.size :])
-        transaction = manifest[_LENGTH.size : start]
-        body = manifest[start + _LENGTH.size : -_FOOTER.size]
+        transaction, body, self._mark = _split(manifest)
         members = parse(body)
         known = {number: value for number, _, value in members}
         tx = parse(transaction)
@@ -70,7 +68,7 @@ class FirstVersion:
             known.get(_VERSION, 0),
             tx_id,
             known.get(_TIMESTAMP, b""),
-            b"1-%s.txn" % tx_id,
+            known.get(_TX_FILE),
         )
         if not self.fits([fragment]) or again != manifest:
             raise ValueError("a version has another shape than we know")
@@ -86,12 +84,15 @@ class FirstVersion:
 
         Raises OSError, and nothing refers to what was written then.
         """
-        version, tx_id = secrets.randbits(64) | DETACHED, str(uuid.uuid4()).encode()
+        version = secrets.randbits(64) | DETACHED
+        create_file(f"{leaf}/_versions/d{version}.manifest", self.filled(version, fragment))
+        return version
+
+    def filled(self, version: int, fragment: FragmentMetadata) -> bytes:
+        """The file of a version with this number that adds a fragment which fits."""
         seconds, nanos = divmod(time.time_ns(), 10**9)
         now = member(1, seconds) + (member(2, nanos) if nanos else b"")
-        manifest = self._filled(fragment, version, tx_id, now)
-        _create(f"{leaf}/_versions/d{version}.manifest", manifest)
-        return version
+        return self._filled(fragment, version, str(uuid.uuid4()).encode(), now)
 
     def _filled(
         self,
@@ -113,16 +114,39 @@ class FirstVersion:
         manifest = self._manifest.fill(
             {_FRAGMENT: inner, _VERSION: version, _TIMESTAMP: now, _TX_FILE: tx_file}
         )
-        start = _LENGTH.size + len(transaction)
-        return b"".join(
-            (
-                _LENGTH.pack(len(transaction)),
-                transaction,
-                _LENGTH.pack(len(manifest)),
-                manifest,
-                _FOOTER.pack(start, *self._mark),
-            )
+        return _joined(transaction, manifest, self._mark)
+
+
+def renumbered(manifest: bytes, version: int) -> bytes:
+    """The file of a version with another number, and without Lance's copy of its transaction.
+
+    Raises ValueError if the file has another shape.
+    """
+    transaction, body, mark = _split(manifest)
+    members = parse(body)
+    if spell(members) != body or not any(number == _VERSION for number, _, _ in members):
+        raise ValueError("a version has another shape than we know")
+    kept = [part for part in members if part[0] != _TX_FILE]
+    changed = [(n, kind, version if n == _VERSION else value) for n, kind, value in kept]
+    return _joined(transaction, spell(changed), mark)
+
+
+def _split(file: bytes) -> tuple[bytes, bytes, list[Any]]:
+    """The transaction and the manifest in the file of a version, and the end of the file."""
+    start, *mark = _FOOTER.unpack(file[-_FOOTER.size :])
+    return file[_LENGTH.size : start], file[start + _LENGTH.size : -_FOOTER.size], mark
+
+
+def _joined(transaction: bytes, manifest: bytes, mark: Sequence[Any]) -> bytes:
+    return b"".join(
+        (
+            _LENGTH.pack(len(transaction)),
+            transaction,
+            _LENGTH.pack(len(manifest)),
+            manifest,
+            _FOOTER.pack(_LENGTH.size + len(transaction), *mark),
         )
+    )
 
 
 def has_one_file(fragments: Sequence[FragmentMetadata]) -> bool:
@@ -191,7 +215,7 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _create(path: str, data: bytes) -> None:
+def create_file(path: str, data: bytes) -> None:
     """Create a file as Lance does: whole, or not at all, and never in the place of another.
 
     One that is half written is named like Lance's, which readers and vacuum know.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from phalanx.lru import LruCache
 from phalanx.model.hashing import murmur3
 from phalanx.model.schema import TableSchema
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import is_lasting
 from phalanx.storage.location import Location
 from phalanx.storage.small_leaves import Member
 
@@ -111,7 +111,7 @@ def note(location: Location, schema: TableSchema, member: Member, column: str) -
 
 def _key(location: Location, schema: TableSchema, member: Member, column: str) -> _Key | None:
     """What identifies the values of a column; None if they may change."""
-    if member.version is None or member.version < DETACHED:
+    if member.version is None or not is_lasting(member.version):
         return None
     options = tuple(sorted((location.options or {}).items()))
     field_id = schema.column((column,)).field_id

@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import lance
@@ -33,15 +33,28 @@ from phalanx.errors import (
 from phalanx.model.dialect import to_text
 from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
+from phalanx.model.properties import ANCHOR
 from phalanx.model.schema import TableSchema, field_id
 from phalanx.storage import lance_errors, row_checks
 from phalanx.storage.compression import NO_COMPRESSION, Compression
 from phalanx.storage.field_ids import ids_of, lance_schema
-from phalanx.storage.files import COMMIT_MESSAGE, FIRST_VERSION, DatasetFolder
+from phalanx.storage.files import (
+    COMMIT_MESSAGE,
+    FIRST_VERSION,
+    DatasetFolder,
+    is_lasting,
+    version_of,
+)
+from phalanx.storage.first_rows import FirstRows
 from phalanx.storage.first_versions import FirstCommit
 from phalanx.storage.head import Head
 from phalanx.storage.lance_errors import LANCE_ERRORS, read_transaction
-from phalanx.storage.lance_private import manifest_without_rows, open_manifest, take_rows
+from phalanx.storage.lance_private import (
+    manifest_without_rows,
+    new_session,
+    open_manifest,
+    take_rows,
+)
 from phalanx.storage.lance_types import cut, may_be_sliced, stored_batches, stored_table
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf_delta import LeafDelta, Written
@@ -96,20 +109,24 @@ class Leaf:
         stored: TableSchema | None = None,
         is_shared: bool = False,
         compression: Compression = NO_COMPRESSION,
+        begins_on_main: bool = False,
     ) -> None:
         """`given` are columns whose values come from the partition and not from files.
 
         `stored` are the columns that new files hold; all of the table's if it is None. `is_shared`
         says that another client may have put a dataset of its own in the place of a new leaf.
-        `compression` is that of new files.
+        `compression` is that of new files. `begins_on_main` says that the first rows of a new leaf
+        are committed on its main branch.
         """
         self.location, self.folder, self.schema = location, folder, schema
         self.compression = compression
-        self._is_shared = is_shared
+        self._is_shared, self.begins_on_main = is_shared, begins_on_main
         self.given, self.stored = given, stored or schema
         self.uri = location.child(folder)
         #: Whether a commit through this object has rewritten existing rows.
         self.rewrote_rows = False
+        #: Whether a commit through this object was the first, and main may show rows of others.
+        self.hides_rows = False
 
     @staticmethod
     def of(location: Location, head: Head, row: LeafRow) -> Leaf:
@@ -121,7 +138,24 @@ class Leaf:
         """The leaf of a table with some partition values, which may not exist yet."""
         given, stored = head.given(spec_id, keys), head.stored_schema(spec_id)
         is_shared = head.ours and layout_of(head.properties).SHARED
-        return Leaf(location, folder, head.schema, given, stored, is_shared, head.compression)
+        begins_on_main = (
+            location.is_local
+            and head.ours
+            and head.transactions == "strong"
+            and not is_shared
+            and ANCHOR.of(head.properties) != "never"
+            and not _has_dictionaries(stored)
+        )
+        return Leaf(
+            location,
+            folder,
+            head.schema,
+            given,
+            stored,
+            is_shared,
+            head.compression,
+            begins_on_main,
+        )
 
     def open(self, version: int | None) -> Any:
         """Open the Lance dataset at a version, detached or on main, or at the newest on main."""
@@ -130,6 +164,12 @@ class Leaf:
     def create(self) -> LeafWriter:
         """Create the empty leaf, or use the one that another writer has just created."""
         return self.writer_at(self.created()[0])
+
+    def new_writer(self) -> LeafWriter:
+        """A writer of files for a new leaf that begins on main: it has no version before that."""
+        manifest, version = _compressing(self.stored, frozenset())
+        options = self.location.options
+        return LeafWriter(self, open_manifest(self.uri, manifest, options, _no_cache(), version))
 
     def writer_at(self, handle: Any) -> LeafWriter:
         """A writer of files for a version that is open."""
@@ -225,27 +265,40 @@ class Leaf:
         """A writer of files for a version, or for the newest on main."""
         return self.writer_at(self.open(version))
 
-    def commit(self, base: int | None, delta: LeafDelta) -> int:
+    def commit(self, base: int | None, delta: LeafDelta, whole: bool = True) -> int:
         """Commit a change on top of a version, detached, and return the new version.
 
         `base` is None for a leaf without rows: one that is new, or that was removed from the table
-        and is added again. If files are added to a version with an earlier schema, the version is
-        first brought up to the table's schema. Raises ConflictError for files that were written
-        for another schema.
+        and is added again. The first rows of a new leaf may be committed on main, if they are
+        the `whole` change that the transaction makes to it.
+
+        If files are added to a version with an earlier schema, the version is first brought up to
+        the table's schema. Raises ConflictError for files that were written for another schema.
         """
         self._check_files(delta)
         if base is None:
-            return self._commit_first(delta)
+            return self._commit_first(delta, whole)
         handle = self.open(base)
         if delta.added and not delta.replaced and not self.is_current(handle):
             handle, delta = self._brought_up(handle, delta)
         return int(self._commit(handle, delta.operation(self.stored)).version)
 
-    def _commit_first(self, delta: LeafDelta) -> int:
+    def _commit_first(self, delta: LeafDelta, whole: bool) -> int:
         """Commit a change to a leaf without rows."""
         first = None
-        if self.location.is_local and delta == LeafDelta(added=delta.added):
-            fragments = [fragment for part in delta.added for fragment in part.fragments]
+        only_adds = delta == LeafDelta(added=delta.added)
+        fragments = [fragment for part in delta.added for fragment in part.fragments]
+        if self.begins_on_main:
+            rows = FirstRows(self.uri, self.stored, fragments) if only_adds and fragments else None
+            version = rows.on_main() if rows is not None and whole else None
+            if version is not None:
+                return version
+            # Another writer may have been faster, or have died before it could commit.
+            self.hides_rows = True
+            version = None if rows is None else rows.detached()
+            if version is not None:
+                return version
+        elif self.location.is_local and only_adds:
             first = FirstCommit(self.uri, self.stored, fragments)
             version = first.write()
             if version is not None:
@@ -430,6 +483,7 @@ class Leaf:
             self.stored,
             self._is_shared,
             self.compression,
+            self.begins_on_main,
         )
 
     def fragment_ids(self, version: int) -> frozenset[int]:
@@ -637,6 +691,26 @@ class LeafWriter:
 
 
 @lru_cache(maxsize=64)
+def _has_dictionaries(schema: TableSchema) -> bool:
+    """Whether a column is dictionary-encoded: Lance then reads the version that it writes for."""
+
+    def has(type: pa.DataType) -> bool:
+        if isinstance(type, pa.BaseExtensionType):
+            return has(type.storage_type)
+        if pa.types.is_dictionary(type):
+            return True
+        return any(has(type.field(i).type) for i in range(type.num_fields))
+
+    return any(has(field.type) for field in schema.arrow)
+
+
+@cache
+def _no_cache() -> Any:
+    """For versions in memory only, which no leaf really has: it remembers nothing of them."""
+    return new_session(0, 0)
+
+
+@lru_cache(maxsize=64)
 def _compressing(schema: TableSchema, columns: frozenset[int]) -> tuple[bytes, int]:
     return manifest_without_rows(lance_schema(schema, columns))
 
@@ -671,7 +745,10 @@ def rewritten_version(location: Location, folder: str, since: int, until: int) -
     """
     version = until
     for _ in range(_LONGEST_LINE):
-        handle = open_leaf(location, folder, version)
+        try:
+            handle = open_leaf(location, folder, version)
+        except CorruptTable:
+            return None  # the first rows of a leaf name a version that never was
         transaction = read_transaction(handle, version)
         if transaction is not None and isinstance(transaction.operation, LanceOperation.Overwrite):
             before = open_leaf(location, folder, since)
@@ -881,7 +958,7 @@ def leaf_schema(location: Location, folder: str) -> TableSchema:
     return TableSchema.numbered(handle.schema, ids_of(handle.lance_schema))
 
 
-def has_detached_versions(location: Location, folder: str) -> bool:
+def has_lasting_versions(location: Location, folder: str) -> bool:
     """Whether a leaf on disk belongs, or belonged, to a strong table: its rows may be on no branch.
 
     In an object store it would take a listing of the leaf to find out, so nobody looks.
@@ -890,5 +967,5 @@ def has_detached_versions(location: Location, folder: str) -> bool:
         return False
     with contextlib.suppress(OSError):
         names = os.listdir(location.path / folder / "_versions")
-        return any(name.startswith("d") for name in names)
+        return any(is_lasting(version_of(f"_versions/{name}")) for name in names)
     return False

@@ -77,12 +77,26 @@ class MainBranch:
             foreign = [] if over_all else self._unsettled(main, settled)
             if foreign:
                 return foreign
-            handle = self._open(version)
-            handle.restore()
-            return [] if over_all else self._uncovered(newest, int(handle.version), settled)
+            place = self._show(main, version)
+            return [] if over_all else self._uncovered(newest, place, settled)
         except (OSError, ValueError, PhalanxError) as error:
             log.debug("%s in %s was not published: %s", self._folder, self._location.uri, error)
             return []
+
+    def _show(self, main: Any, version: int | None) -> int:
+        """Restore a version, and return the version on main that shows it from now on."""
+        if version is None or version >= DETACHED:
+            handle = self._open(version)
+            handle.restore()
+        else:  # the commit says that it is ours: the number of the version does not show it
+            handle = lance.LanceDataset.commit(
+                main,
+                LanceOperation.Restore(version),
+                read_version=main.version,
+                storage_options=self._location.options,
+                commit_message=COMMIT_MESSAGE,
+            )
+        return int(handle.version)
 
     def withdraw(self) -> list[ForeignCommit]:
         """Publish that the leaf has no rows, because it is no longer part of the table.
@@ -93,14 +107,17 @@ class MainBranch:
             main = self._open(None)
             if not main.count_rows():
                 return []
-            empty = lance.LanceDataset.commit(
-                main,
-                LanceOperation.Overwrite(main.lance_schema, []),
-                read_version=main.version,
-                detached=True,
-                storage_options=self._location.options,
-            )
-            return self.publish(int(empty.version))
+            foreign = self._foreign(main)
+            if not foreign:
+                lance.LanceDataset.commit(
+                    main,
+                    LanceOperation.Overwrite(main.lance_schema, []),
+                    read_version=main.version,
+                    max_retries=0,  # nothing that others commit meanwhile is overwritten
+                    storage_options=self._location.options,
+                    commit_message=COMMIT_MESSAGE,
+                )
+            return foreign
         except (OSError, ValueError, PhalanxError) as error:
             log.debug("%s in %s was not emptied: %s", self._folder, self._location.uri, error)
             return []

@@ -46,6 +46,7 @@ from phalanx.storage.manifest_update import (
     TABLE,
     TAG,
     TRANSACTION,
+    UNINDEXED_ROWS,
     VERSION,
     ManifestUpdate,
     partition_columns,
@@ -117,10 +118,10 @@ def create(location: Location, head: Head, update: ManifestUpdate) -> None:
         ) from None
     try:
         _publish(dataset, published_texts(head))
-        for column in INDEXED:
-            location.open(uri).create_scalar_index(column, "BTREE")
+        if table.num_rows > UNINDEXED_ROWS:
+            _create_indexes(location.open(uri))
     except LANCE_ERRORS as error:
-        # The table exists. The first transaction publishes again, and repair creates indexes.
+        # The table exists. The first transaction publishes again, and a later one creates indexes.
         log.warning(
             "the table %s was created, but its metadata or indexes could not be completed: %s",
             location.uri,
@@ -170,6 +171,17 @@ def _publish(dataset: Any, wanted: Mapping[str, str]) -> None:
             LanceOperation.UpdateConfig(table_metadata_updates=updates),
             read_version=dataset.version,
         )
+
+
+def _create_indexes(dataset: Any) -> list[int]:
+    """Create the indexes that a manifest does not have, and return the versions this has made."""
+    indexed = {name for index in dataset.describe_indices() for name in index.field_names}
+    made = []
+    for column in INDEXED:
+        if column not in indexed:
+            dataset.create_scalar_index(column, "BTREE")
+            made.append(int(dataset.version))
+    return made
 
 
 class LeafStatistics(NamedTuple):
@@ -580,14 +592,12 @@ class ManifestVersion:
 
     def create_indexes(self) -> None:
         """Create the indexes that the newest version of the manifest does not have."""
-        newest = ManifestVersion(self.location).dataset
-        indexed = {name for index in newest.describe_indices() for name in index.field_names}
-        for column in (name for name in INDEXED if name not in indexed):
-            self.location.open(self.location.manifest).create_scalar_index(column, "BTREE")
+        _create_indexes(ManifestVersion(self.location).dataset)
 
     def compact(self, reindex: bool) -> None:
         """Merge small fragments, so that reads and swaps stay fast.
 
+        Indexes are updated if `reindex` says so, and created then or once there are many rows.
         It is best called while no swap is in progress: a swap that conflicts with it is retried.
         A compaction that fails is logged and has no effect: it can be repeated later.
         """
@@ -607,6 +617,8 @@ class ManifestVersion:
             if reindex:
                 dataset.optimize.optimize_indices()
                 made.add(dataset.version)
+            if reindex or dataset.count_rows() > UNINDEXED_ROWS:
+                made.update(_create_indexes(dataset))
         except OSError as error:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
         between = set(range(before.version + 1, dataset.version)) - made

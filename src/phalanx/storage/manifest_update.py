@@ -35,6 +35,8 @@ READ_VERSION = "read_version"
 STATISTICS = "column_stats"
 #: The columns that have an index, because rows are looked up by their values.
 INDEXED = ("object_id", "sequence")
+#: With at most this many rows, a manifest is as fast without indexes: a new one has none.
+UNINDEXED_ROWS = 10_000
 
 _FIXED = [
     pa.field(

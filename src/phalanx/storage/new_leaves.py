@@ -1,6 +1,8 @@
-"""New leaves of one write: Lance creates the first, the others share its files.
+"""New leaves of one write: what they share instead of having each made by Lance.
 
-An empty leaf has a version without rows, which is the same in every new leaf of a table. On a file
+A leaf that begins on main (see `phalanx.storage.first_rows`) has no version before its first rows:
+files are written for a version that is in memory only. Any other leaf is created empty. An empty
+leaf has a version without rows, which is the same in every new leaf of a table. On a file
 system its file is linked instead of being written again. A write to many partitions is then limited
 by the files that hold rows. The version has its transaction in it. Lance's copy of that, in a
 folder of its own, is only for clients that do not look there, and is left out.
@@ -57,7 +59,7 @@ class Rules(NamedTuple):
 
 
 class NewLeaves:
-    """Creates empty leaves with the same schema. Several threads may use it.
+    """Prepares new leaves with the same schema for rows. Several threads may use it.
 
     Only leaves whose folders pass the same rights on to new files share files.
     """
@@ -71,7 +73,12 @@ class NewLeaves:
         self._lock = threading.Lock()
 
     def create(self, leaf: Leaf) -> LeafWriter:
-        """Create the empty leaf, or use the one that another writer has just created."""
+        """A writer for a new leaf, which is created empty unless it begins on main.
+
+        One that another writer has just created is used.
+        """
+        if leaf.begins_on_main:
+            return leaf.new_writer()
         if not self.shares(leaf):
             return leaf.create()
         rules = self.rules_of(leaf)
@@ -88,8 +95,8 @@ class NewLeaves:
         return leaf.create() if template is None else _writer(leaf, template)
 
     def shares(self, leaf: Leaf) -> bool:
-        """Whether new leaves share files, as far as is known."""
-        return leaf.location.path is not None and self._has_links
+        """Whether new leaves share files, or their files are written together, as far as known."""
+        return leaf.begins_on_main or (leaf.location.path is not None and self._has_links)
 
     def rules_of(self, leaf: Leaf) -> Rules:
         """What the folder that a leaf is in, or will be in, passes on to new files."""
@@ -100,34 +107,43 @@ class NewLeaves:
         return rules
 
     def write_alike(self, leaves: Sequence[Leaf], table: pa.Table) -> list[Written]:
-        """Create empty leaves and write rows to them: the same number to each, in their order.
+        """Prepare leaves and write rows to them: the same number to each, in their order.
 
         The leaves are of one table whose columns have ids, in folders with the same rules, and none
         of them is named twice. Lance can write slices of the table.
         """
         count = table.num_rows // len(leaves)
         written: dict[int, Written] = {}
-        together: dict[int, _Template] = {}
+        together: dict[int, LeafWriter] = {}
         for number, leaf in enumerate(leaves):
-            template = self._link(leaf)
-            if template is not None:
-                together[number] = template
+            writer = self._new(leaf)
+            if writer is not None:
+                together[number] = writer
             else:
                 written[number] = self.create(leaf).write(table.slice(number * count, count))
         if together:
             if written:
                 table = pa.concat_tables(table.slice(n * count, count) for n in together)
             first = next(iter(together))
-            writer = _writer(leaves[first], together[first])
-            files = writer.write(table.combine_chunks(), max_rows=count).each()
+            files = together[first].write(table.combine_chunks(), max_rows=count).each()
             for at, (number, file) in enumerate(zip(together, files, strict=True)):
                 if file.rows != count:
                     raise AssertionError(f"a file has {file.rows} rows instead of {count}")
                 if at and not _move(file, leaves[first], leaves[number]):
-                    alone = _writer(leaves[number], together[number])
-                    file = alone.write(table.slice(at * count, count))
+                    file = together[number].write(table.slice(at * count, count))
                 written[number] = file
         return [written[number] for number in range(len(leaves))]
+
+    def _new(self, leaf: Leaf) -> LeafWriter | None:
+        """A writer for a leaf whose folder is new; None if it has to be prepared by itself."""
+        if not leaf.begins_on_main:
+            template = self._link(leaf)
+            return None if template is None else _writer(leaf, template)
+        try:
+            os.mkdir(leaf.uri)
+        except OSError:  # somebody has prepared the folder, perhaps with rights of its own
+            return None
+        return leaf.new_writer()
 
     def _link(self, leaf: Leaf) -> _Template | None:
         """Create a leaf by linking the file of a version; None if Lance has to create it."""

@@ -45,6 +45,7 @@ from phalanx.storage.manifest_update import (
     STATISTICS,
     TABLE,
     TRANSACTION,
+    UNINDEXED_ROWS,
     manifest_schema,
     partition_columns,
     partition_texts,
@@ -223,8 +224,14 @@ class RawVersion(ManifestVersion):
                 if set(expected.names) <= set(earlier.schema.names):
                     yield earlier.as_manifest(head)
 
+    def needs_indexes(self) -> bool:
+        """Whether there are so many rows that an index pays, or there was one already."""
+        return bool(self.dataset.describe_indices()) or self.row_count() > UNINDEXED_ROWS
+
     def missing_indexes(self) -> list[str]:
         """The columns that should have an index and have none, or one whose files are lost."""
+        if not self.needs_indexes():
+            return []
         described = self.dataset.describe_indices()
         indexed = {name for index in described for name in index.field_names}
         columns = [name for name in INDEXED if self.has_column(name)]

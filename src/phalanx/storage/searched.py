@@ -22,7 +22,7 @@ from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate
 from phalanx.model.schema import TableSchema
 from phalanx.storage import small_leaves
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import is_lasting
 from phalanx.storage.lance_private import take_rows
 from phalanx.storage.leaf import evaluating, open_leaf
 from phalanx.storage.leaf_indexes import covered_fragments
@@ -117,8 +117,7 @@ class Searched:
     def is_fixed_leaf(self) -> bool:
         """Whether it is a leaf at a version that never changes, with ids that are places."""
         version = None if self.member is None else self.member.version
-        fixed = version is not None and version >= DETACHED
-        return fixed and not self.handle.has_stable_row_ids
+        return is_lasting(version) and not self.handle.has_stable_row_ids
 
     def nearest(self, query: VectorQuery, where: Predicate | None) -> Hits:
         """The ids of the nearest rows that satisfy a predicate; rows without a vector are none."""
@@ -342,8 +341,8 @@ _gathered: LruCache[str, tuple[Any, ...]] = LruCache(16)
 
 
 def _open(location: Location, folder: str, version: int | None) -> Any:
-    """A leaf, opened once: a detached version never changes."""
-    if version is None or version < DETACHED:
+    """A leaf, opened once if the version never changes."""
+    if not is_lasting(version):
         return open_leaf(location, folder, version)
     key = (location.uri, folder, version, tuple(sorted((location.options or {}).items())))
     handle = _handles.get(key)

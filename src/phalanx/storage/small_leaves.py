@@ -30,7 +30,7 @@ from phalanx.model.partition_columns import Given
 from phalanx.model.predicates import Predicate, columns_of
 from phalanx.model.schema import TableSchema
 from phalanx.storage.field_ids import ids_of
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import is_lasting
 from phalanx.storage.lance_private import manifest_of, open_manifest
 from phalanx.storage.leaf import GONE, Leaf, are_narrow, evaluating, open_leaf, scanned
 from phalanx.storage.location import Location, leaf_session
@@ -199,8 +199,7 @@ def _parts(
     location: Location, members: Sequence[Member]
 ) -> Iterator[tuple[_Part, Sequence[Member]]]:
     """The members in bundles as far as that is possible, in the same order."""
-    if len(members) < 2 or any(m.version is None or m.version < DETACHED for m in members):
-        # On main a version can come again: after a leaf was dropped, vacuumed and created again.
+    if len(members) < 2 or not all(is_lasting(m.version) for m in members):
         yield _Part(len(members)), members
         return
     identity = json.dumps([location.uri, *((m.folder, m.version, _ids(m)) for m in members)])

@@ -40,7 +40,7 @@ from phalanx.model.text import (
     Tokenize,
     rarity,
 )
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import is_lasting
 from phalanx.storage.lance_private import text_index_lengths
 from phalanx.storage.leaf_indexes import covered_fragments
 from phalanx.storage.location import Location
@@ -136,7 +136,7 @@ class TextLeaf:
     @property
     def _is_fixed(self) -> bool:
         """Whether the version never changes, so that what is known of it can be remembered."""
-        return self._member.version is not None and self._member.version >= DETACHED
+        return is_lasting(self._member.version)
 
     @cached_property
     def _held(self) -> str | None:

@@ -18,12 +18,13 @@ from phalanx.model.evolution import fits_files
 from phalanx.model.schema import TableSchema
 from phalanx.model.specs import PartitionSpec
 from phalanx.model.statistics import Statistics
-from phalanx.storage.files import DETACHED
+from phalanx.storage.files import is_lasting
 from phalanx.storage.head import Head
 from phalanx.storage.layouts import layout_of
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.leaf_delta import NO_CHANGE, LeafDelta, Written
 from phalanx.storage.leaf_index import LeafIndex
+from phalanx.storage.main_branch import MainBranch
 from phalanx.storage.manifest_update import ManifestUpdate
 from phalanx.storage.names import namespaces_above, version_id
 from phalanx.storage.records import LeafRow, TagRecord
@@ -62,6 +63,8 @@ class _Work:
     fragment_count: int | None = 0
     statistics: Statistics | None = None
     gone: bool = False
+    #: The leaf, if it is new and main may show rows that are not part of the table.
+    hides_rows: Leaf | None = None
 
     @property
     def changed(self) -> bool:
@@ -74,23 +77,28 @@ class Commits:
 
     def __init__(self) -> None:
         # Deltas are kept alive, because they are identified by the ids of their objects.
-        self._versions: dict[Any, tuple[int, bool, LeafDelta]] = {}
+        self._versions: dict[Any, tuple[int, Leaf, LeafDelta]] = {}
         self._on_main: list[tuple[int, LeafDelta]] = []
         #: For a table that became strong: the versions on main that it took over, by folder.
         self.taken_over: dict[str, int] = {}
 
-    def commit(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> tuple[int, bool]:
-        """Commit a change once; returns its version and whether existing rows were rewritten."""
+    def commit(
+        self, leaf: Leaf, base: int | None, delta: LeafDelta, whole: bool = True
+    ) -> tuple[int, Leaf]:
+        """Commit a change once; returns its version and the leaf that it was committed through.
+
+        `whole` says that the transaction makes no other change to the leaf.
+        """
         key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
         if key not in self._versions:
-            version = leaf.commit(base, delta)
-            self._versions[key] = (version, leaf.rewrote_rows, delta)
+            version = leaf.commit(base, delta, whole)
+            self._versions[key] = (version, leaf, delta)
         return self._versions[key][:2]
 
     def made_before(self, leaf: Leaf, base: int, delta: LeafDelta, version: int) -> None:
         """Record a version that was committed elsewhere, for example in another process."""
         key = (leaf.uri, base, delta.identity, leaf.schema, leaf.stored)
-        self._versions[key] = (version, False, delta)
+        self._versions[key] = (version, leaf, delta)
 
     def commit_on_main(self, leaf: Leaf, base: int | None, delta: LeafDelta) -> int:
         """Commit a change of a weak table and remember it: the table may become strong."""
@@ -161,7 +169,7 @@ class View:
             layout_of(after.properties).check_change(self.base.head, after)
         if not {"schema", "properties"}.isdisjoint(changes):
             # Pending files were written for the old schema, and for what files held then.
-            self.settle()
+            self.settle(whole=False)
         if "schema" in changes:
             for work in self._works.values():
                 if work.statistics is not None:
@@ -184,7 +192,7 @@ class View:
     def current(self) -> Snapshot:
         """The table with the transaction's changes."""
         if self._current is None:
-            self.settle()
+            self.settle(whole=False)
             changed, removed = [], set()
             for id, work in self._works.items():
                 row = work.place.row
@@ -416,8 +424,12 @@ class View:
         """Statistics of the base snapshot with the schema that the transaction has changed."""
         return statistics.seen(stats, self.base.head.schema, self.schema)
 
-    def settle(self) -> None:
-        """Commit all pending changes: each leaf detached, or on main in a weak table."""
+    def settle(self, whole: bool = True) -> None:
+        """Commit all pending changes: each leaf detached, or on main in a weak table.
+
+        The first rows of a new leaf may be committed on main. Plain Lance shows them from then on,
+        so that is done only if they are `whole`: the transaction does not change them any more.
+        """
         waiting = [w for w in self._works.values() if not w.gone and w.pending.is_change]
 
         def commit(work: _Work) -> None:
@@ -426,8 +438,10 @@ class View:
                 self._commits.commit_on_main(leaf, base, delta)
                 work.version = None
             else:
-                version, rewritten = self._commits.commit(leaf, base, delta)
-                if delta.updated or delta.removed or rewritten:
+                version, through = self._commits.commit(leaf, base, delta, whole)
+                if base is None and through.hides_rows:
+                    work.hides_rows = through
+                if delta.updated or delta.removed or through.rewrote_rows:
                     work.byte_count, work.fragment_count = leaf.size(version)
                 work.version = version
             work.pending = NO_CHANGE
@@ -443,8 +457,12 @@ class View:
             future.result()
 
     def put_leaves(self, update: ManifestUpdate, sequence: int) -> None:
-        """Add the manifest rows of all changes to an update."""
+        """Add the manifest rows of all changes to an update, which is about to be swapped in.
+
+        New leaves are emptied on main if others have left rows there: they are not the table's.
+        """
         self.settle()
+        list(self.pool.map(_withdraw, self._hidden()))
         removed = []
         for work in self._works.values():
             if work.gone:
@@ -467,6 +485,11 @@ class View:
                 update.put_tag(tag)
             else:
                 update.remove_tag(name)
+
+    def _hidden(self) -> list[Leaf]:
+        """The new leaves of which main may show rows that are not part of the table."""
+        works = (w for w in self._works.values() if w.place.row is None and not w.gone)
+        return [work.hides_rows for work in works if work.hides_rows is not None]
 
     def _put_leaf(self, update: ManifestUpdate, row: LeafRow, work: _Work, sequence: int) -> None:
         spec = work.place.spec
@@ -550,6 +573,11 @@ def _each(commit: Callable[[_Work], None], works: Sequence[_Work]) -> None:
         raise failures[0]
 
 
+def _withdraw(leaf: Leaf) -> None:
+    MainBranch(leaf.location, leaf.folder).withdraw()
+    reach("commit.new-leaf-withdrawn")
+
+
 def _row(work: _Work) -> LeafRow:
     before, weak = work.place.row, work.version is None
     return LeafRow(
@@ -590,7 +618,7 @@ class _KeptStatistics:
         schema: TableSchema | None = None,
     ) -> None:
         """Keep statistics with their schema: the snapshot's own, unless another is passed in."""
-        if row.read_version is None or row.read_version < DETACHED:
+        if not is_lasting(row.read_version):
             return  # a version number on main may be used again, with other rows
         self._kept.put(self._key(snapshot, row), (schema or snapshot.head.schema, stats))
 

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 import phalanx
-from phalanx.storage.manifest import GUARD_KEY
+from phalanx.storage.location import Location
+from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from tests.table.damage import check, kinds, manifest, repair, rows
 
 
@@ -31,6 +32,8 @@ def test_the_guard(table):
 
 
 def test_an_index_that_is_gone(table):
+    assert check(table).problems == []
+    ManifestVersion(Location(table.uri)).create_indexes()
     indexes = manifest(table).describe_indices()
     (name,) = [index.name for index in indexes if index.field_names == ["object_id"]]
     manifest(table).drop_index(name)
@@ -47,6 +50,7 @@ class TestIndexesOfTheManifest:
     @pytest.mark.parametrize("damage", ["gone", "short", "garbage"])
     def test_lost(self, root, damage):
         table = phalanx.create(root, pa.schema([("id", pa.int64()), ("c", pa.string())]), ["c"])
+        ManifestVersion(Location(root)).create_indexes()
         table.append([{"id": 1, "c": "a"}]).append([{"id": 2, "c": "b"}])
         for file in (root / "__manifest" / "_indices").rglob("*.*"):
             size = file.stat().st_size

@@ -52,15 +52,11 @@ class TestMissing:
         assert [p.kind for p in repair(table).unmended] == ["version-missing"]
 
     def test_only_of_an_earlier_snapshot(self, table):
-        leaf = leaf_of(table, "b")
-        before = [
-            name
-            for name in os.listdir(f"{leaf['uri']}/_versions")
-            if name.startswith("d") and str(leaf["version"]) not in name
-        ]
-        os.unlink(f"{leaf['uri']}/_versions/{before[0]}")
+        before = leaf_of(table, "b")
+        table.append([row(8, "b")])
+        os.unlink(f"{before['uri']}/_versions/d{before['version']}.manifest")
         assert kinds(check(table)) == {"version-missing"}
-        assert len(rows(table)) == 6
+        assert len(rows(table)) == 7
 
     def test_a_whole_leaf(self, table, tmp_path):
         leaf = leaf_of(table, "b")
@@ -73,8 +69,9 @@ class TestMissing:
         for name in os.listdir(f"{leaf['uri']}/_versions"):
             if not name.startswith("d"):
                 os.unlink(f"{leaf['uri']}/_versions/{name}")
-        assert kinds(check(table)) == {"main-missing"}
-        mend_and_compare(table, rows(table))
+        assert kinds(check(table)) == {"main-missing", "version-missing"}
+        # Main had the first rows: the snapshot that has only those is lost.
+        mend_and_compare(table, rows(table), lost={"version-missing"})
         assert lance.dataset(leaf["uri"]).count_rows() == 2
 
     def test_an_earlier_version_on_main_that_was_cut(self, root):

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+import phalanx
 from tests.table.damage import (
     check,
     id_of,
@@ -29,7 +30,6 @@ from tests.table.damage import (
         ({"byte_count": "77"}, "count-differs"),
         ({"fragment_count": "77"}, "count-differs"),
         ({"fragment_count": "NULL"}, "count-differs"),
-        ({"read_version": "1"}, "version-differs"),
         ({"read_version": "NULL"}, "version-differs"),
         ({"spec_id": "9"}, "spec-differs"),
         ({"spec_id": "NULL"}, "spec-differs"),
@@ -49,6 +49,16 @@ def test_a_leaf_row_that_is_wrong(table, cells, kind):
     mended = in_manifest(table)
     if "version_number" not in cells:
         assert mended[id] == before[id] | {"sequence": mended[id]["sequence"]}
+
+
+def test_a_leaf_at_an_earlier_version(table):
+    expected, leaf = rows(table), leaf_of(table)
+    earlier = phalanx.open(table.uri, version=2).partitions().to_pylist()
+    (before,) = [other["version"] for other in earlier if other["uri"] == leaf["uri"]]
+    assert before != leaf["version"]
+    set_cells(table, id_of(leaf), read_version=str(before))
+    assert "version-differs" in kinds(check(table))
+    mend_and_compare(table, expected)
 
 
 def test_a_location_outside(table):

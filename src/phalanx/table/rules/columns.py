@@ -48,7 +48,7 @@ class ColumnType(Rule):
 
 
 class IndexMissing(Rule):
-    """A column of the manifest has no index, or one that cannot be used."""
+    """A column of a manifest of over 10,000 rows has no index, or one that cannot be used."""
 
     kind = "index-missing"
     remedy = "created again"

@@ -165,7 +165,7 @@ class Draft(TableState):
     def add_column(self, column: pa.Field) -> None:
         self.columns[column.name] = column.type
         self.new_columns.append(column)
-        if column.name in INDEXED:
+        if column.name in INDEXED and self.manifest.handle.needs_indexes():
             self.unindexed.add(column.name)
 
     def publish(self, key: str, text: str) -> None:
