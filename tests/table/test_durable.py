@@ -54,7 +54,7 @@ class TestDurable:
     def test_what_follows_the_swap(self, strong, root, synced, anchor):
         """The schema for other clients, compaction, anchors: the newest files are theirs."""
         strong.set_properties({"anchor": anchor})
-        for n in range(commit._COMPACT_EVERY):
+        for n in range(commit._MOST_FRAGMENTS):
             before = set(_files(root))
             with strong.transaction(durable=True) as tx:
                 tx.add_column(f"more{n}", pa.int64())

@@ -55,9 +55,9 @@ class TestOthersMeanwhile:
         table = phalanx.create(root, SCHEMA, ["part"])
         for id in range(7):
             table.append([row(id)])
-        assert table.version % commit._COMPACT_EVERY == 0, (
-            "several versions of the manifest have it"
-        )
+        versions = len(table._snapshot.manifest.versions())
+        ManifestVersion(Location(table.uri)).compact(True)
+        assert len(table._snapshot.manifest.versions()) > versions  # several have it
         age(root, 10)
         table.append([row(100)])
         real = vacuuming.reach

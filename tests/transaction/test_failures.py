@@ -16,11 +16,13 @@ import pytest
 
 import phalanx
 from phalanx.model.predicates import EVERYTHING
+from phalanx.storage import notes
 from phalanx.storage.leaf import Leaf
 from phalanx.storage.location import Location
 from phalanx.storage.manifest import GUARD_KEY, ManifestVersion
 from phalanx.table.operations.change_rows import ChangeRows
 from phalanx.table.repair import repair_table
+from phalanx.transaction import commit
 from tests.transaction.processes import CONTEXT, start
 from tests.transaction.sabotage import failing, named_in_source, steps
 
@@ -59,9 +61,20 @@ def prepare_to_optimize(root):
 
 
 def prepare_for_compaction(root):
+    """The next append makes one small fragment of the manifest too many, and there is no note."""
     table = prepare(root)
-    while table.version < 15:
-        table.update({"n": "n + 1"}, "id = 3")
+    while table._snapshot.manifest.small_fragments < commit._MOST_FRAGMENTS:
+        os.unlink(root / notes.NOTES_FILE)
+        table.append([row(3)])
+    os.unlink(root / notes.NOTES_FILE)
+    return table
+
+
+def prepare_to_gather(root):
+    """The next new partition makes one small fragment too many, and the note knows them."""
+    table = prepare(root)
+    while table._snapshot.manifest.small_fragments < commit._MOST_FRAGMENTS:
+        table.append([row(3, f"p{table.version}")])
     return table
 
 
@@ -204,6 +217,7 @@ OPERATIONS = {
     "append durably": (prepare, lambda t, **o: t.append([row(7)], durable=True, **o)),
     "append and anchor": (prepare_anchored, lambda t, **o: t.append([row(7), row(8, "new")], **o)),
     "append and compact": (prepare_for_compaction, lambda t, **o: t.append([row(7)], **o)),
+    "append and gather": (prepare_to_gather, lambda t, **o: t.append([row(7, "new")], **o)),
     "append behind another": (prepare, append_behind),
     "overwrite": (prepare, lambda t, **o: t.overwrite([row(7), row(8, "new")], **o)),
     "overwrite partitions": (prepare, lambda t, **o: t.overwrite([row(7)], "partitions", **o)),
@@ -242,6 +256,7 @@ LIKE_APPEND = (
     "append durably",
     "append and anchor",
     "append and compact",
+    "append and gather",
 )
 WEAK_OPERATIONS = {
     f"weak {name}": (prepare_weak, change)
@@ -276,7 +291,13 @@ class Bench:
     def copy(self, name):
         """A fresh copy of the table that an operation starts from."""
         prepared = self.facts(name)["prepared"]
-        return str(shutil.copytree(prepared, self._folder / f"copy-{next(self._numbers)}"))
+        copy = shutil.copytree(prepared, self._folder / f"copy-{next(self._numbers)}")
+        # The note of the last swap is about other files: make one about these.
+        there, here = ManifestVersion(Location(prepared)), ManifestVersion(Location(copy))
+        tail = notes.read(there.location, there.identity)
+        if tail is not None:
+            notes.write(here.location, here.identity, tail)
+        return str(copy)
 
     def facts(self, name):
         """The table an operation starts from, the states it may be in, and the steps."""

@@ -4,8 +4,10 @@
 changes it. Its columns are defined in `phalanx.storage.manifest_update`; nothing above storage
 knows them.
 
-`swap` is the only way to change rows: a merge that always includes the head row, compared with the
-version it was prepared from. It is applied as a whole, or it raises `SwapLost`.
+`swap` is the only way to change rows. It always writes the head row, which is compared with that of
+the version it was prepared from: it is applied as a whole, or it raises `SwapLost`. It replaces the
+fragments of the newest rows where a note tells what they hold (see `phalanx.storage.notes`), and
+merges rows otherwise. `gather` replaces these fragments by one, without changing a row.
 """
 
 from __future__ import annotations
@@ -71,6 +73,11 @@ _COMPACTION: CompactionOptions = {
     "materialize_deletions_threshold": 0.2,
     "num_threads": 1,
 }
+#: The fragment that a swap replaces has up to so many rows. Then all but the newest few of them get
+#: a fragment of their own, which later swaps leave alone.
+_MANY_ROWS, _FEW_ROWS = 160, 80
+#: A fragment with fewer rows is small.
+_SMALL_ROWS = 1_000
 #: A swap of at most this many rows finds them through the index.
 _INDEXED_ROWS = 10_000
 #: How much of a manifest Lance keeps in memory: of its indexes, and of anything else.
@@ -594,6 +601,12 @@ class ManifestVersion:
         """Create the indexes that the newest version of the manifest does not have."""
         _create_indexes(ManifestVersion(self.location).dataset)
 
+    @property
+    def small_fragments(self) -> int:
+        """How many fragments have few rows."""
+        fragments = self.dataset.get_fragments()
+        return sum(fragment.physical_rows < _SMALL_ROWS for fragment in fragments)
+
     def compact(self, reindex: bool) -> None:
         """Merge small fragments, so that reads and swaps stay fast.
 
@@ -605,7 +618,13 @@ class ManifestVersion:
         before = self._at(dataset)
         made = set()
         try:
-            tasks = Compaction.plan(dataset, _COMPACTION).tasks
+            # The next swap knows the rows of the tail's fragments, and replaces them.
+            tail = notes.read(self.location, before.identity) or notes.NO_TAIL
+            options: CompactionOptions = {
+                **_COMPACTION,
+                "excluded_fragment_ids": list(tail.fragments),
+            }
+            tasks = Compaction.plan(dataset, options).tasks
             results = [task.execute(dataset) for task in tasks]
             if dataset.latest_version != dataset.version:
                 # Any swap since then touches the same fragments, and Lance would print a warning.
@@ -623,7 +642,10 @@ class ManifestVersion:
             log.debug("the manifest of %s was not compacted: %s", self.location.uri, error)
         between = set(range(before.version + 1, dataset.version)) - made
         if made and all(_is_reservation(dataset, version) for version in between):
-            notes.write(self.location, before.identity, self._at(dataset).identity)
+            after = self._at(dataset)
+            stayed = set(tail.fragments) <= after._fragments()
+            tail = tail if stayed else notes.Tail(tail.rows)
+            notes.write(self.location, after.identity, tail)
 
     def add_read_version(self) -> ManifestVersion:
         """Add the column that makes a table strong; returns the newest version of the manifest."""
@@ -677,13 +699,93 @@ class ManifestVersion:
         another head was written; nothing is written then.
         """
         rows, removed = update.to_table(), update.removed
-        # The index makes a merge of a few rows fast; many rows would exceed its memory limit.
-        use_index = rows.num_rows <= _INDEXED_ROWS and not removed
-        newest = self._swapped(rows, removed, use_index)
+        if removed or len(rows) > notes.MOST_ROWS:
+            # The index makes a merge of a few rows fast; many would exceed its memory limit.
+            return self._swapped(rows, removed, not removed and len(rows) <= _INDEXED_ROWS)
+        tail = notes.read(self.location, self.identity)
+        if tail is None or tail.rows.schema != rows.schema:
+            tail = notes.Tail(rows.schema.empty_table())
+        after = tail.with_rows(rows)
+        if self._holds(tail) and update.replaces_only(tail.held_ids):
+            return self._replace_tail(tail, after)
+        newest = self._swapped(rows, removed, use_index=True)
         # Rows of another client may have come between.
-        if not removed and newest.version == self.version + 1:
-            id = update.transaction_id
-            notes.write(self.location, self.identity, newest.identity, id, rows)
+        if newest.version == self.version + 1:
+            before, now = self._fragments(), newest._fragments()
+            stayed = [id for id in tail.fragments if id in now]
+            fragments = (*stayed, *sorted(now - before))
+            notes.write(self.location, newest.identity, after._replace(fragments=fragments))
+        return newest
+
+    def gather(self) -> ManifestVersion:
+        """Make one fragment of those that the last swaps have left, and return that version.
+
+        If a swap comes first, nothing is done, and this version is returned.
+        """
+        tail = notes.read(self.location, self.identity)
+        if tail is None or len(tail.fragments) < 2 or not self._holds(tail):
+            return self
+        try:
+            return self._replace_tail(tail, tail)
+        except SwapLost as lost:
+            log.debug("the manifest of %s was not compacted: %s", self.location.uri, lost)
+            return self
+
+    def _fragments(self) -> set[int]:
+        """The ids of its fragments."""
+        return {fragment.fragment_id for fragment in self.dataset.get_fragments()}
+
+    def _holds(self, tail: notes.Tail) -> bool:
+        """Whether the fragments of a tail can be replaced: they hold its rows, and all columns."""
+        if not tail.held:
+            return False
+        columns = {field.name: field.type for field in tail.rows.schema}
+        if columns != {field.name: field.type for field in self.schema}:
+            return False  # another client has added one, or lost one
+        fragments = [self.dataset.get_fragment(id) for id in tail.fragments]
+        if not all(fragments):
+            return False
+        rows = sum(int(fragment.metadata.num_rows) for fragment in fragments)
+        return rows == tail.held
+
+    def _replace_tail(self, tail: notes.Tail, after: notes.Tail) -> ManifestVersion:
+        """Replace the fragments of a tail by one with the rows of another; returns the new version.
+
+        The head's row is in one of them, so that of two concurrent swaps Lance refuses the second,
+        whether it replaces fragments or merges rows. Raises SwapLost if it does.
+        """
+        # Old rows get a fragment of their own, which later swaps leave alone.
+        sealed = after.held - _FEW_ROWS if after.held > _MANY_ROWS else 0
+        start = len(after.rows) - after.held
+        parts = [after.rows.slice(start, sealed)] if sealed else []
+        parts.append(after.rows.slice(start + sealed))
+        try:
+            fragments = [
+                fragment
+                for part in parts
+                for fragment in write_fragments(part.select(self.schema.names), self.dataset)
+            ]
+            # Without the versions since then, Lance would not detect a conflict.
+            if _file_identity(self.location, self.version) != self.identity:
+                raise SwapLost(f"version {self.version} of the manifest is gone")
+            dataset = lance.LanceDataset.commit(
+                self.dataset,
+                LanceOperation.Update(list(tail.fragments), [], fragments),
+                read_version=self.version,
+                max_retries=0,
+            )
+        except lance.commit.CommitConflictError as error:
+            raise SwapLost(self.location.reason(error)) from None
+        except OSError as error:
+            if lance_errors.is_lost_race(error, self.location.uri):
+                raise SwapLost(self.location.reason(error)) from None
+            raise
+        newest = self._at(dataset)
+        made = sorted(newest._fragments() - self._fragments())
+        # Rows of another client may have come between.
+        if newest.version == self.version + 1 and len(made) == len(parts):
+            last = notes.Tail(after.rows, after.held - sealed, tuple(made[-1:]))
+            notes.write(self.location, newest.identity, last)
         return newest
 
     def _swapped(self, rows: pa.Table, removed: Sequence[str], use_index: bool) -> ManifestVersion:

@@ -16,7 +16,7 @@ clients ignore:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -92,8 +92,8 @@ class ManifestUpdate:
         self._schema = manifest_schema(specs, strong)
         self._rows: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
-        #: The transaction of the head that is written; empty if there is none.
-        self.transaction_id = ""
+        #: Ids of rows that are new if the row of another id, which the value is, is written again.
+        self._new: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -120,8 +120,11 @@ class ManifestUpdate:
     def remove(self, ids: Iterable[str]) -> None:
         self.removed += ids
 
+    def replaces_only(self, ids: Collection[str]) -> bool:
+        """Whether all rows of the manifest that it replaces have these ids: the others are new."""
+        return all(id in ids or self._new.get(id) in ids for id in self._rows)
+
     def put_head(self, head: Head) -> None:
-        self.transaction_id = head.transaction_id
         self.put(
             HEAD_ID,
             HEAD_TYPE,
@@ -130,10 +133,16 @@ class ManifestUpdate:
             committed_at=head.committed_at,
         )
 
-    def put_transaction(self, record: TransactionRecord) -> None:
-        """Write the record of a transaction: it makes a retry a no-op, and is part of history."""
+    def put_transaction(self, record: TransactionRecord, new: bool = False) -> None:
+        """Write the record of a transaction: it makes a retry a no-op, and is part of history.
+
+        `new` says that its id is a random one, which no other has.
+        """
+        id = names.transaction_row(record.id)
+        if new:
+            self._new[id] = HEAD_ID
         self.put(
-            names.transaction_row(record.id),
+            id,
             TRANSACTION,
             record.to_metadata(),
             sequence=record.sequence,
@@ -191,6 +200,7 @@ class ManifestUpdate:
                 STATISTICS: column_stats,
             }
             version = names.version_id(leaf.object_id, leaf.version_number)
+            self._new[version] = leaf.object_id
             self.put(version, VERSION, read_version=leaf.read_version)
         self.put(leaf.object_id, TABLE, metadata, values, **columns)
 

@@ -1,14 +1,16 @@
-"""Notes of the last swaps: what they wrote to the manifest, for writers that come next.
+"""The note of the last swaps: what they wrote to the manifest, for the writers that come next.
 
-A writer that waited for others needs the rows that they have changed. A query for them takes longer
-than everything else that it decides on, so each swap notes its rows in a small file beside the
-manifest, and a compaction notes that it has changed none.
+A writer that waited for others needs the rows that they have changed, and a query for them takes
+longer than everything else that it decides on. Its own swap then looks for the rows that it
+replaces, in files that others have just written. So each swap notes the newest rows of the manifest
+in a small file beside it, and which fragments of the manifest hold the last of them and no other
+row: the next swap replaces these fragments as they are, without looking for anything.
 
-The manifest alone is the truth. A note says which version of the manifest it was made on and which
-one it made, each by what distinguishes its file from all others. Notes are followed back from the
-version that a reader has open: where one is missing, torn, or does not fit the next, the rows are
-read from the manifest. So it does no harm if a writer crashes before it makes a note, if another
-client makes none, or if the table is copied, restored or created again.
+The manifest alone is the truth. A note says which version of the manifest it is about, by what
+distinguishes its file from all others. Where the note is missing, torn, or about another version,
+the rows are read from the manifest, and Lance looks for those that are replaced. So it does no harm
+if a writer crashes before it makes a note, if another client makes none, or if the table is copied,
+restored or created again.
 """
 
 from __future__ import annotations
@@ -18,129 +20,122 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from phalanx.storage.location import Location
+from phalanx.storage.names import transaction_row
 
 NOTES_FILE = ".phalanx.notes"
-#: The file is cut to its newer half when it becomes larger.
-_LARGEST_FILE = 512 * 1024
-#: Rows that are larger are not noted: to read them from the manifest costs little in comparison.
-_LARGEST_ROWS = 64 * 1024
-#: What a note ends with: the sizes of its rows and of what is said about them, a digest of both,
-#: and a mark. As it is at the end, notes after a torn one are found.
+#: A note has at most so many rows, the newest. They are read and written with each swap.
+MOST_ROWS = 256
+#: Larger notes are not made: to read the rows from the manifest costs little in comparison.
+_LARGEST_NOTE = 128 * 1024
+#: A note ends with the sizes of its rows and of what is said about them, a digest of both, and a
+#: mark.
 _END = struct.Struct("<II16s4s")
-_MARK = b"PhN1"
+_MARK = b"PhN2"
 
 
 #: What distinguishes the file of a version of the manifest from all others.
 Identity = tuple[str, int, int, int, int]
 
 
-class _Note(NamedTuple):
-    before: Identity
-    after: Identity
-    #: The transaction of the table; empty if no row has changed.
-    transaction_id: str
-    rows: memoryview
+class Tail(NamedTuple):
+    """The newest rows of a version of the manifest."""
+
+    #: The rows in their last state, in the order in which they were written.
+    rows: pa.Table
+    #: How many of them, the last ones, are all that `fragments` hold.
+    held: int = 0
+    #: Ids of fragments of the manifest.
+    fragments: tuple[int, ...] = ()
+
+    @property
+    def held_ids(self) -> set[str]:
+        """The ids of the rows that the fragments hold."""
+        held = self.rows.column("object_id").slice(len(self.rows) - self.held)
+        return set(held.to_pylist())
+
+    def with_rows(self, rows: pa.Table) -> Tail:
+        """The tail after rows were written, if they are in the fragments as well then."""
+        written = set(rows.column("object_id").to_pylist())
+        ids = self.rows.column("object_id").to_pylist()
+        kept = [place for place, id in enumerate(ids) if id not in written]
+        since = len(ids) - self.held
+        held = sum(place >= since for place in kept) + len(rows)
+        table = pa.concat_tables([self.rows.take(pa.array(kept, pa.int64())), rows])
+        return Tail(table.combine_chunks(), held, self.fragments)
+
+    def since(self, transaction_id: str) -> pa.Table | None:
+        """The rows that were written since a transaction, and its own; None if some are missing."""
+        ids = self.rows.column("object_id").to_pylist()
+        try:
+            return self.rows.slice(ids.index(transaction_row(transaction_id)))
+        except ValueError:
+            return None
 
 
-def write(
-    location: Location,
-    before: Identity | None,
-    after: Identity | None,
-    transaction_id: str = "",
-    rows: pa.Table | None = None,
-) -> None:
-    """Note that a version of the manifest was made by writing rows to another, and nothing else.
+NO_TAIL = Tail(pa.table({"object_id": pa.array([], pa.string())}))
 
-    Without `rows` no row has changed. A failure has no effect: notes only save time.
+
+def write(location: Location, identity: Identity | None, tail: Tail) -> None:
+    """Note the newest rows of a version of the manifest.
+
+    A failure has no effect: notes only save time.
     """
-    if location.path is None or before is None or after is None:
+    if location.path is None or identity is None:
         return
-    payload = b"" if rows is None else _ipc(rows)
-    if len(payload) > _LARGEST_ROWS:
+    rows, held, fragments = tail
+    if held > MOST_ROWS:
+        held, fragments = 0, ()
+    payload = _ipc(rows.slice(max(0, len(rows) - MOST_ROWS)))
+    about = json.dumps([identity, held, fragments]).encode()
+    if len(payload) > _LARGEST_NOTE:
         return
-    about = json.dumps([before, after, transaction_id]).encode()
-    end = _END.pack(len(payload), len(about), _digest(payload, about), _MARK)
+    note = payload + about + _END.pack(len(payload), len(about), _digest(payload, about), _MARK)
     with contextlib.suppress(OSError):
         handle = os.open(location.path / NOTES_FILE, os.O_CREAT | os.O_RDWR, 0o644)
         try:
-            _add(handle, payload + about + end)
+            os.pwrite(handle, note, 0)
+            os.ftruncate(handle, len(note))
         finally:
             os.close(handle)
 
 
-def rows_since(location: Location, newest: Identity | None, transaction_id: str) -> pa.Table | None:
-    """The rows that were written since a transaction, and by it, up to a version of the manifest.
-
-    Of a row that was written repeatedly there is the last state. None if notes do not tell.
-    """
-    if location.path is None or newest is None:
+def read(location: Location, identity: Identity | None) -> Tail | None:
+    """The newest rows of a version of the manifest; None if they were not noted."""
+    if location.path is None or identity is None:
         return None
     try:
-        with open(location.path / NOTES_FILE, "rb") as file:
-            content = file.read()
+        with open(location.path / NOTES_FILE, "rb", buffering=0) as file:
+            content = memoryview(file.read())
     except OSError:
         return None
-    tables = []
-    for note in _chain(content, newest):
-        if note.transaction_id:
-            tables.append(pa.ipc.open_stream(note.rows).read_all())
-        if note.transaction_id == transaction_id:
-            return _merged(tables[::-1])
-    return None
-
-
-def _merged(tables: Sequence[pa.Table]) -> pa.Table | None:
-    """The last state of each row of some tables; None if they have different columns."""
-    if any(table.schema != tables[0].schema for table in tables):
+    if len(content) < _END.size:
         return None
-    table = pa.concat_tables(tables)
-    last = {id: place for place, id in enumerate(table.column("object_id").to_pylist())}
-    return table.take(pa.array(sorted(last.values()), pa.int64()))
+    size, about_size, digest, mark = _END.unpack_from(content, len(content) - _END.size)
+    if mark != _MARK or size + about_size + _END.size != len(content):
+        return None
+    rows, about = content[:size], content[size : -_END.size]
+    if _digest(rows, about) != digest:
+        return None
+    noted, held, fragments = json.loads(bytes(about))
+    if tuple(noted) != identity:
+        return None
+    return Tail(pa.ipc.open_stream(rows).read_all(), held, tuple(fragments))
 
 
-def _chain(content: bytes, newest: Identity) -> Iterator[_Note]:
-    """The notes that led to a version of the manifest, newest first."""
-    wanted = newest
-    for note in _notes(content):
-        if note.after == wanted:
-            yield note
-            wanted = note.before
-        elif wanted != newest:
-            return
+def rows_since(
+    location: Location, identity: Identity | None, transaction_id: str
+) -> pa.Table | None:
+    """The rows that were written since a transaction, and by it, up to a version of the manifest.
 
-
-def _notes(content: bytes) -> Iterator[_Note]:
-    """The notes in a file, newest first, up to one that is damaged."""
-    end, view = len(content), memoryview(content)
-    while end >= _END.size:
-        size, about_size, digest, mark = _END.unpack_from(content, end - _END.size)
-        middle = end - _END.size - about_size
-        start = middle - size
-        if mark != _MARK or start < 0:
-            return
-        rows, about = view[start:middle], view[middle : end - _END.size]
-        if _digest(rows, about) != digest:
-            return
-        before, after, transaction_id = json.loads(bytes(about))
-        yield _Note(tuple(before), tuple(after), transaction_id, rows)
-        end = start
-
-
-def _add(handle: int, note: bytes) -> None:
-    """Add a note to the file. If it has become large, only its newer half is kept."""
-    size = os.fstat(handle).st_size
-    if size > _LARGEST_FILE:
-        half = size // 2
-        note = os.pread(handle, size - half, half) + note
-        os.ftruncate(handle, 0)
-        size = 0
-    os.pwrite(handle, note, size)
+    Of a row that was written repeatedly there is the last state. None if the note does not tell.
+    """
+    tail = read(location, identity)
+    return None if tail is None else tail.since(transaction_id)
 
 
 def _ipc(rows: pa.Table) -> bytes:

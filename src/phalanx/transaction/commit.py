@@ -43,9 +43,8 @@ from phalanx.transaction.view import Commits, Counts, View
 
 log = logging.getLogger("phalanx")
 
-#: After how many transactions the manifest is compacted. With 16, eight writers on one partition
-#: made 14 commits per second; with 8 they make 22. It makes no difference to a single writer.
-_COMPACT_EVERY = 8
+#: The manifest is compacted when it has more small fragments: each makes reads and swaps slower.
+_MOST_FRAGMENTS = 8
 #: After how many transactions the manifest's indexes are updated as well.
 _REINDEX_EVERY = 80
 #: A transaction that writes more rows of the manifest updates the indexes at once: every later one
@@ -283,7 +282,8 @@ class Transaction:
         update = ManifestUpdate(head.specs)
         self._view.put_leaves(update, head.sequence)
         update.put_head(head)
-        update.put_transaction(self._record(head, removals=len(update.removed)))
+        record = self._record(head, removals=len(update.removed))
+        update.put_transaction(record, new=not self.named)
         if self.epoch is not None:
             update.put_epoch(self.epoch.record(head))
         if self._took_long:
@@ -501,11 +501,14 @@ def _warn_of_others(leaf: Leaf) -> None:
 
 def _compact(snapshot: Snapshot, rows: int) -> None:
     """Compact the manifest if it is due. A failure is logged and has no other effect."""
-    if snapshot.sequence % _COMPACT_EVERY and rows <= _REINDEX_ROWS:
+    reindex = snapshot.sequence % _REINDEX_EVERY == 0 or rows > _REINDEX_ROWS
+    manifest = snapshot.manifest
+    if not reindex and manifest.small_fragments <= _MOST_FRAGMENTS:
         return
     try:
         reach("compact.before")
-        snapshot.manifest.compact(snapshot.sequence % _REINDEX_EVERY == 0 or rows > _REINDEX_ROWS)
+        if reindex or manifest.gather().small_fragments > _MOST_FRAGMENTS:
+            manifest.compact(reindex)
         reach("compact.after")
     except Exception as error:
         log.warning("the manifest of %s was not compacted: %s", snapshot.location.uri, error)
