@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 RUNS = 3
+#: How often a query runs before it is measured: compilers need some runs until they are done.
+WARM = 6
 COMMON = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -186,8 +188,8 @@ def measure(peer: Peer, data: str) -> dict[str, float]:
         "SUM by another column": f"SELECT category, sum(amount) FROM {t} GROUP BY category",
     }
     for name, query in queries.items():
-        results[name] = median(lambda query=query: peer.sql(query), warm=2)
-    results["full scan, all columns"] = median(lambda: peer.drain(f"SELECT * FROM {t}"))
+        results[name] = median(lambda query=query: peer.sql(query), warm=WARM)
+    results["full scan, all columns"] = median(lambda: peer.drain(f"SELECT * FROM {t}"), warm=WARM)
     peer.drop("t")
     bucketed = write("a", by="id", bucket=16)
     if peer.kind == "delta":  # it has no buckets, and writes the rows as they come
@@ -201,7 +203,7 @@ def measure(peer: Peer, data: str) -> dict[str, float]:
         f"SELECT sum(a.amount + b.twice), count(*) FROM {peer.name('a')} a "
         f"JOIN {peer.name('b')} b ON a.id = b.id"
     )
-    results["join by bucket"] = median(lambda: peer.sql(join))
+    results["join by bucket"] = median(lambda: peer.sql(join), warm=WARM)
     peer.session.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     peer.drop("a")
     peer.drop("b")

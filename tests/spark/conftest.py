@@ -47,7 +47,7 @@ def spark(warehouse, own_cache, tmp_path_factory):
                 "spark.sql.phalanx.keyedLeaves": "12",
                 "spark.sql.warehouse.dir": str(scratch / "warehouse"),
                 "spark.local.dir": str(scratch),
-                "spark.driver.memory": "1g",
+                "spark.driver.memory": "2g",
             },
         )
         yield found
