@@ -264,7 +264,10 @@ def changes(peer: Peer, source: str) -> dict[str, float]:
 
     def delete_staged() -> None:
         rows = f"SELECT id FROM parquet.`{staged}/part={next(parts)}`"
-        peer.sql(f"DELETE FROM {d} WHERE id IN ({rows})")
+        if peer.kind == "delta":  # it takes no subquery in DELETE
+            peer.sql(f"MERGE INTO {d} t USING ({rows}) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+        else:
+            peer.sql(f"DELETE FROM {d} WHERE id IN ({rows})")
 
     columns = "(id, ts, country, amount, category, text)"
     row = "(-1, TIMESTAMP '2026-01-01', 'C00', 1.5D, 7, 'one')"
