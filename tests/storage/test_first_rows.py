@@ -298,6 +298,21 @@ def test_a_leaf_that_comes_back(tmp_path):
     assert isinstance(transaction.operation, LanceOperation.Append)
 
 
+@pytest.mark.parametrize("first", [0, 7], ids=["ids from 0", "ids from 7"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_they_go_back_to_no_version(tmp_path, parts, first):
+    """What was computed on one that the folder has does not hold for them."""
+    leaf = new_leaf(tmp_path, first=first)
+    others = written(leaf, 7, 8)
+    for part in (pa.table({"id": [n], "text": ["x"]}, SCHEMA) for n in range(3)):
+        lance.write_dataset(part, leaf.uri, mode="append")
+    for _ in range(2):  # the second is made from the template
+        version = leaf.commit(None, LeafDelta(added=others.added[:parts]))
+        assert version >= DETACHED
+        assert ids(leaf, version) == [7, 8][:parts]
+        assert [leaf.changes(since, version) for since in (1, 2, 3)] == [None] * 3
+
+
 def test_numbers_that_last():
     assert [is_lasting(v) for v in (None, 1, RANDOM - 1)] == [False] * 3
     assert [is_lasting(v) for v in (RANDOM, DETACHED - 1, DETACHED)] == [True] * 3

@@ -8,6 +8,7 @@ import contextlib
 import datetime as dt
 import os
 import random
+import shutil
 import uuid
 
 import lance
@@ -139,6 +140,29 @@ class TestSwaps:
         with pytest.raises(SwapLost):
             manifest.swap(update)
         check(location)
+
+    def test_another_table_in_its_place(self, table, root, location, monkeypatch):
+        """A writer sleeps between its swap and its look at the file that this has made."""
+        seen = ManifestVersion._at
+
+        def sleep(self, dataset):
+            monkeypatch.setattr(ManifestVersion, "_at", seen)
+            shutil.rmtree(root)
+            other = phalanx.create(root, SCHEMA, ["k"])
+            for id in range(100, 105):
+                other.append([{"id": id, "k": f"{id % 2}"}])
+            assert ManifestVersion(location).version == dataset.version
+            return seen(self, dataset)
+
+        monkeypatch.setattr(ManifestVersion, "_at", sleep)
+        table.append([{"id": 9, "k": "0"}])
+        newest = ManifestVersion(location)
+        assert notes.read(location, newest.identity).held
+        assert newest.gather().same_file(newest)
+        other = phalanx.open(root).set_properties({"owner": "me"})
+        check(location)
+        assert sorted(other.to_arrow()["id"].to_pylist()) == [*range(100, 105)]
+        assert other.check().ok
 
     def test_a_named_transaction_that_is_repeated(self, table, root):
         for _ in range(3):

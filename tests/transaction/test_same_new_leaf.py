@@ -324,3 +324,33 @@ def test_nothing_is_left_of_what_was_prepared(root, table):
     table.append([row(n, f"{n}") for n in range(30)])
     names = {name for folder in root.glob("*$dataset") for name in os.listdir(folder)}
     assert names == {"_versions", "data"}
+
+
+@pytest.mark.parametrize("change", ["delete", "update", "create_index"])
+def test_what_was_computed_on_a_version_on_main_is_computed_again(root, monkeypatch, change):
+    """A leaf of a table that became strong is at the second version on main."""
+    schema = pa.schema([("x", pa.int64()), *SCHEMA])
+    weak = phalanx.create(root, schema, ["part"], transactions="weak")
+    weak.append([{"x": 0, **row(id)} for id in range(5)])
+    weak.make_strong()
+    table, other = phalanx.open(root).drop_column("x"), phalanx.open(root)
+    assert table.partitions()["version"].to_pylist() == [2]
+    land = commit.Transaction.commit
+
+    def later(self):
+        monkeypatch.setattr(commit.Transaction, "commit", land)
+        other.delete("part = 'new'")
+        other.append([row(id) for id in range(100, 105)])
+        return land(self)
+
+    monkeypatch.setattr(commit.Transaction, "commit", later)
+    match change:
+        case "delete":
+            table.delete("id = 1", isolation="snapshot")
+        case "update":
+            table.update({"id": "id + 1000"}, where="id = 1", isolation="snapshot")
+        case "create_index":
+            table.create_index("id", "btree", min_rows=1)
+    assert ids(table) == [*range(100, 105)]
+    assert ids(table, "id = 101") == [101]
+    assert table.check().ok

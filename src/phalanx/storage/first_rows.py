@@ -11,7 +11,9 @@ same time, it may come to lie beside this one.
 
 What Lance would write is taken from a commit to a folder for temporary files. It says the same for
 many leaves, except for the name, the size and the rows of their file, a number, an id and the time.
-So it becomes a template, as in `phalanx.storage.first_versions`.
+So it becomes a template, as in `phalanx.storage.first_versions`. It does not say which version it
+began from: there may be one with the same number in the folder of the leaf, and what was computed
+on that one does not hold for other rows.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from phalanx.storage.first_versions import (
     create_file,
     has_one_file,
     renumbered,
+    without_base,
 )
 from phalanx.storage.lance_errors import LANCE_ERRORS
 
@@ -139,4 +142,4 @@ class FirstRows:
                 commit_message=COMMIT_MESSAGE,
             )
             with open(f"{folder}/leaf/{main_file(leaf.version)}", "rb") as file:
-                return file.read()
+                return without_base(file.read())

@@ -36,7 +36,7 @@ _FOOTER = struct.Struct("<QHH4s")
 _LENGTH = struct.Struct("<I")
 
 # The members of Lance's messages that differ between leaves.
-_TX_UUID, _TX_APPEND, _APPENDED = 2, 100, 1
+_TX_BASE, _TX_UUID, _TX_APPEND, _APPENDED = 1, 2, 100, 1
 _FRAGMENT, _VERSION, _TIMESTAMP, _TX_FILE = 2, 3, 7, 12
 _FILE, _ROWS = 2, 4
 _PATH, _SIZE = 1, 6
@@ -129,6 +129,19 @@ def renumbered(manifest: bytes, version: int) -> bytes:
     kept = [part for part in members if part[0] != _TX_FILE]
     changed = [(n, kind, version if n == _VERSION else value) for n, kind, value in kept]
     return _joined(transaction, spell(changed), mark)
+
+
+def without_base(manifest: bytes) -> bytes:
+    """The file of a version whose transaction names no version that it began from.
+
+    Raises ValueError if the file has another shape.
+    """
+    transaction, body, mark = _split(manifest)
+    members = parse(transaction)
+    if spell(members) != transaction or not any(number == _TX_UUID for number, _, _ in members):
+        raise ValueError("a transaction has another shape than we know")
+    kept = [part for part in members if part[0] != _TX_BASE]
+    return _joined(spell(kept), body, mark)
 
 
 def _split(file: bytes) -> tuple[bytes, bytes, list[Any]]:

@@ -17,7 +17,7 @@ import datetime as dt
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -619,7 +619,7 @@ class ManifestVersion:
         made = set()
         try:
             # The next swap knows the rows of the tail's fragments, and replaces them.
-            tail = notes.read(self.location, before.identity) or notes.NO_TAIL
+            tail = before._tail() or notes.NO_TAIL
             options: CompactionOptions = {
                 **_COMPACTION,
                 "excluded_fragment_ids": list(tail.fragments),
@@ -702,7 +702,7 @@ class ManifestVersion:
         if removed or len(rows) > notes.MOST_ROWS:
             # The index makes a merge of a few rows fast; many would exceed its memory limit.
             return self._swapped(rows, removed, not removed and len(rows) <= _INDEXED_ROWS)
-        tail = notes.read(self.location, self.identity)
+        tail = self._tail()
         if tail is None or tail.rows.schema != rows.schema:
             tail = notes.Tail(rows.schema.empty_table())
         after = tail.with_rows(rows)
@@ -714,7 +714,9 @@ class ManifestVersion:
             before, now = self._fragments(), newest._fragments()
             stayed = [id for id in tail.fragments if id in now]
             fragments = (*stayed, *sorted(now - before))
-            notes.write(self.location, newest.identity, after._replace(fragments=fragments))
+            files = newest._files(fragments) or ()
+            last = after._replace(fragments=fragments, files=files)
+            notes.write(self.location, newest.identity, last)
         return newest
 
     def gather(self) -> ManifestVersion:
@@ -722,7 +724,7 @@ class ManifestVersion:
 
         If a swap comes first, nothing is done, and this version is returned.
         """
-        tail = notes.read(self.location, self.identity)
+        tail = self._tail()
         if tail is None or len(tail.fragments) < 2 or not self._holds(tail):
             return self
         try:
@@ -735,6 +737,18 @@ class ManifestVersion:
         """The ids of its fragments."""
         return {fragment.fragment_id for fragment in self.dataset.get_fragments()}
 
+    def _files(self, fragments: Iterable[int]) -> tuple[str, ...] | None:
+        """The names of the files of some fragments; None if a fragment is not there."""
+        found = [self.dataset.get_fragment(id) for id in fragments]
+        if not all(found):
+            return None
+        return tuple(file.path for fragment in found for file in fragment.metadata.files)
+
+    def _tail(self) -> notes.Tail | None:
+        """The newest rows; None if no note tells, or one about another manifest."""
+        tail = notes.read(self.location, self.identity)
+        return None if tail is None or self._files(tail.fragments) != tail.files else tail
+
     def _holds(self, tail: notes.Tail) -> bool:
         """Whether the fragments of a tail can be replaced: they hold its rows, and all columns."""
         if not tail.held:
@@ -743,8 +757,6 @@ class ManifestVersion:
         if columns != {field.name: field.type for field in self.schema}:
             return False  # another client has added one, or lost one
         fragments = [self.dataset.get_fragment(id) for id in tail.fragments]
-        if not all(fragments):
-            return False
         rows = sum(int(fragment.metadata.num_rows) for fragment in fragments)
         return rows == tail.held
 
@@ -784,7 +796,8 @@ class ManifestVersion:
         made = sorted(newest._fragments() - self._fragments())
         # Rows of another client may have come between.
         if newest.version == self.version + 1 and len(made) == len(parts):
-            last = notes.Tail(after.rows, after.held - sealed, tuple(made[-1:]))
+            held = after.held - sealed
+            last = notes.Tail(after.rows, held, tuple(made[-1:]), newest._files(made[-1:]) or ())
             notes.write(self.location, newest.identity, last)
         return newest
 

@@ -7,7 +7,9 @@ in a small file beside it, and which fragments of the manifest hold the last of 
 row: the next swap replaces these fragments as they are, without looking for anything.
 
 The manifest alone is the truth. A note says which version of the manifest it is about, by what
-distinguishes its file from all others. Where the note is missing, torn, or about another version,
+distinguishes its file from all others, and how the files of the fragments are called: a writer that
+slept before it looked at the file of its version may have found that of another table, which was
+created in the place of its own. Where the note is missing, torn, or about another version,
 the rows are read from the manifest, and Lance looks for those that are replaced. So it does no harm
 if a writer crashes before it makes a note, if another client makes none, or if the table is copied,
 restored or created again.
@@ -35,7 +37,7 @@ _LARGEST_NOTE = 128 * 1024
 #: A note ends with the sizes of its rows and of what is said about them, a digest of both, and a
 #: mark.
 _END = struct.Struct("<II16s4s")
-_MARK = b"PhN2"
+_MARK = b"PhN3"
 
 
 #: What distinguishes the file of a version of the manifest from all others.
@@ -51,6 +53,8 @@ class Tail(NamedTuple):
     held: int = 0
     #: Ids of fragments of the manifest.
     fragments: tuple[int, ...] = ()
+    #: The names of their files, which no other fragment ever has.
+    files: tuple[str, ...] = ()
 
     @property
     def held_ids(self) -> set[str]:
@@ -66,7 +70,7 @@ class Tail(NamedTuple):
         since = len(ids) - self.held
         held = sum(place >= since for place in kept) + len(rows)
         table = pa.concat_tables([self.rows.take(pa.array(kept, pa.int64())), rows])
-        return Tail(table.combine_chunks(), held, self.fragments)
+        return Tail(table.combine_chunks(), held, self.fragments, self.files)
 
     def since(self, transaction_id: str) -> pa.Table | None:
         """The rows that were written since a transaction, and its own; None if some are missing."""
@@ -87,11 +91,11 @@ def write(location: Location, identity: Identity | None, tail: Tail) -> None:
     """
     if location.path is None or identity is None:
         return
-    rows, held, fragments = tail
+    rows, held, fragments, files = tail
     if held > MOST_ROWS:
-        held, fragments = 0, ()
+        held, fragments, files = 0, (), ()
     payload = _ipc(rows.slice(max(0, len(rows) - MOST_ROWS)))
-    about = json.dumps([identity, held, fragments]).encode()
+    about = json.dumps([identity, held, fragments, files]).encode()
     if len(payload) > _LARGEST_NOTE:
         return
     note = payload + about + _END.pack(len(payload), len(about), _digest(payload, about), _MARK)
@@ -121,10 +125,10 @@ def read(location: Location, identity: Identity | None) -> Tail | None:
     rows, about = content[:size], content[size : -_END.size]
     if _digest(rows, about) != digest:
         return None
-    noted, held, fragments = json.loads(bytes(about))
+    noted, held, fragments, files = json.loads(bytes(about))
     if tuple(noted) != identity:
         return None
-    return Tail(pa.ipc.open_stream(rows).read_all(), held, tuple(fragments))
+    return Tail(pa.ipc.open_stream(rows).read_all(), held, tuple(fragments), tuple(files))
 
 
 def rows_since(
