@@ -120,7 +120,7 @@ def many_writers(root: Path) -> list[Figure]:
             rate, slowest, worst = together(root / f"{writers}-{hot}", writers, hot)
             figures += [
                 Figure(f"{writers} writers, {kind}", rate, "/s"),
-                Figure(f"{writers} writers / 1 writer", rate / alone, "x", 0.8, at_least=True),
+                Figure(f"{writers} writers / 1 writer", rate / alone, "x", 0.9, at_least=True),
                 Figure("slowest commit", slowest, "s", 2),
                 Figure("slowest writer / mean", worst, "x"),
             ]
