@@ -306,12 +306,12 @@ class TestAge:
 
     def test_a_swap_from_a_version_that_is_gone_is_refused(self, table, root):
         stale = ManifestVersion(Location(root))
+        rows = ManifestUpdate(table._snapshot.head.specs)
+        rows.put_head(stale.head())
         table.append([row(6)])
         lance.dataset(root / "__manifest").cleanup_old_versions(
             NOTHING, retain_versions=1, delete_unverified=True
         )
-        rows = ManifestUpdate(table._snapshot.head.specs)
-        rows.put_head(stale.head())
         with pytest.raises(SwapLost):
             stale.swap(rows)
         assert ids(phalanx.open(root)) == [4, 5, 6]
